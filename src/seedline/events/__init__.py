@@ -1,0 +1,1 @@
+"""What can happen in a session, and its exact bytes."""

@@ -1,0 +1,1 @@
+"""Replay: scripts from recorded logs, and the stand-in model that answers from them."""

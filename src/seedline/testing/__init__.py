@@ -1,0 +1,1 @@
+"""Shipped for tests of whatever builds on Seedline: contracts, fakes, checks."""
