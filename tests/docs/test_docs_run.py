@@ -1,7 +1,7 @@
 """Every program and command in the README and the guides runs and prints what the page shows.
 
-A page's python blocks share one namespace. A page's console blocks share one folder, which starts as a copy
-of the project. Neither can reach the user's home or stored sessions.
+A page's python blocks share one namespace and one folder, its console blocks another folder; both start as a
+copy of the project. Neither can reach the user's home or stored sessions.
 """
 
 from __future__ import annotations
@@ -99,9 +99,10 @@ def shape(text: str) -> tuple[int, int, list[tuple[str, str]]]:
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
 @pytest.mark.usefixtures("home")
 def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+    wanted = runnable(page, "python")
+    monkeypatch.chdir(copy_project(tmp_path / "project") if wanted else tmp_path)
     namespace: dict[str, object] = {"__name__": "__main__"}
-    for block in runnable(page, "python"):
+    for block in wanted:
         printed = run_python(block, page, namespace)
         if block.output is not None:
             compare(block.output.splitlines(), printed.splitlines(), f"{page_id(page)}:{block.line}")

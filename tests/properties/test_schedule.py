@@ -18,11 +18,12 @@ from tests.unit.tools.harness import new_place
 
 @dataclass(frozen=True)
 class Plan:
-    """One call: whether it overlaps, what policy says, how long both take, and whether it fails."""
+    """One call: whether it overlaps, what policy says, how long each stage takes, and whether it fails."""
 
     parallel: bool
     denied: bool
     fails: bool
+    admit_takes: int
     policy_takes: int
     body_takes: int
 
@@ -32,6 +33,7 @@ plans = st.builds(
     parallel=st.booleans(),
     denied=st.booleans(),
     fails=st.booleans(),
+    admit_takes=st.integers(0, 1),
     policy_takes=st.integers(0, 2),
     body_takes=st.integers(0, 12),
 )
@@ -58,7 +60,7 @@ class Planned:
         return "parallel" if self.plans[call.position].parallel else "exclusive"
 
     async def admit(self, call: Call) -> None:
-        await anyio.lowlevel.checkpoint()
+        await self._pass(self.plans[call.position].admit_takes)
 
     async def prepare(self, context: CallContext) -> Outcome | None:
         plan = self.plans[context.call.position]
@@ -66,7 +68,7 @@ class Planned:
         self.judging = True
         self.judged.append(context.call.position)
         try:
-            await self._pass(context, plan.policy_takes)
+            await self._pass(plan.policy_takes, context)
         finally:
             self.judging = False
         return text_outcome("denied", is_error=True) if plan.denied else None
@@ -80,14 +82,14 @@ class Planned:
         assert len(self.running) <= self.limit, "the pool is over its limit"
         alone = any(not self.plans[at].parallel for at in self.running)
         assert not alone or len(self.running) == 1, "an exclusive call runs beside another"
-        await self._pass(context, plan.body_takes)
+        await self._pass(plan.body_takes, context)
         self.running.discard(position)
         return text_outcome(f"body {position}", is_error=plan.fails)
 
-    async def _pass(self, context: CallContext, count: int) -> None:
+    async def _pass(self, count: int, context: CallContext | None = None) -> None:
         for _ in range(count):
-            self.passes += 1
-            if self.passes == self.abort_after:
+            self.passes += context is not None
+            if context and self.passes == self.abort_after:
                 context.signal.abort({"kind": "user"})
             await anyio.lowlevel.checkpoint()
 

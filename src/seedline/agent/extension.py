@@ -64,7 +64,11 @@ class FailedAttempt(msgspec.Struct, frozen=True):
 
 
 class Extension:
-    """No-op base of all extensions."""
+    """No-op base of all extensions.
+
+    A cancel does not interrupt a hook that waits: one that may wait long must watch `agent.signal`. Only
+    `before_tool` is cancelled with the policy of its call.
+    """
 
     async def assemble(self, agent: Agent, assembly: Assembly) -> Assembly:
         """Replace the prompt assembly of a step."""

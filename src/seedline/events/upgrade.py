@@ -16,7 +16,7 @@ from msgspec import UNSET, Raw, UnsetType
 from seedline.errors import JsonValueError, SessionPersistenceCorruptionError
 from seedline.events.codec import join_members, raw_members
 from seedline.events.event import Event, ReplaceOp
-from seedline.jsonvalue import decode, decode_as, encode, is_count, is_number
+from seedline.jsonvalue import decode, encode, is_count, is_number
 
 STEERING: Final = "steering/message"
 """A type of old logs that every reader upgrades to `user/message`."""
@@ -49,6 +49,7 @@ class _Probe(msgspec.Struct, rename="camel"):
 
 
 _PROBE: Final = msgspec.json.Decoder(_Probe)
+_PROBED: Final = tuple(zip(_Probe.__struct_encode_fields__, _Probe.__struct_fields__, strict=True))
 
 
 class Upgrader:
@@ -103,10 +104,14 @@ class Upgrader:
 
 def _probe(event: Event) -> _Probe | None:
     """Return the telling keys of a payload, None when it is no object."""
+    data = bytes(event.data)
     try:
-        return decode_as(bytes(event.data), _PROBE)
+        return _PROBE.decode(data)
     except msgspec.ValidationError:
         return None
+    except (msgspec.DecodeError, RecursionError):
+        members = raw_members(data)
+        return _Probe(**{field: Raw(members[name]) for name, field in _PROBED if name in members})
 
 
 def _changed(event: Event, members: Members, event_type: str | None = None) -> Event:

@@ -30,7 +30,7 @@ import math
 import random
 import re
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -196,7 +196,7 @@ class Pace:
 
 
 class ScriptedModel:
-    """Answers model calls from a script.
+    """Answers model calls from a script; a plain string is an answer of that text.
 
     A session whose lineage key is in `sessions` draws on that list alone, any other on `answers`, in the
     order of the calls. Calls of another purpose than `turn` draw on `auxiliary`. A call too many is an
@@ -206,18 +206,18 @@ class ScriptedModel:
 
     def __init__(
         self,
-        *answers: Answerable,
-        sessions: Mapping[str, Sequence[Answerable]] | None = None,
-        auxiliary: Mapping[str, Sequence[Answerable]] | None = None,
+        *answers: Answerable | str,
+        sessions: Mapping[str, Sequence[Answerable | str]] | None = None,
+        auxiliary: Mapping[str, Sequence[Answerable | str]] | None = None,
         pace: Pace | None = None,
         context_window: int | None = None,
         default_reasoning_effort: str | None = None,
         default_max_tokens: int | None = None,
     ) -> None:
         self.requests: list[ModelRequest] = []
-        self._answers = list(answers)
-        self._sessions = {key: list(script) for key, script in (sessions or {}).items()}
-        self._auxiliary = {purpose: list(script) for purpose, script in (auxiliary or {}).items()}
+        self._answers = _texts(answers)
+        self._sessions = {key: _texts(script) for key, script in (sessions or {}).items()}
+        self._auxiliary = {purpose: _texts(script) for purpose, script in (auxiliary or {}).items()}
         self._pace = pace
         self._context_window = context_window
         self._effort = default_reasoning_effort
@@ -401,6 +401,10 @@ class _FileForm(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fiel
     sessions: dict[str, tuple[_Entry, ...]] = {}
     auxiliary: dict[str, tuple[_Entry, ...]] = {}
     context_window: int | None = None
+
+
+def _texts(answers: Iterable[Answerable | str]) -> list[Answerable]:
+    return [text(answer) if isinstance(answer, str) else answer for answer in answers]
 
 
 def load_scripted(path: str | Path, *, pace: Pace | None = None) -> ScriptedModel:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import msgspec
 from msgspec import UNSET
@@ -73,6 +73,8 @@ class Comparer:
 
     def take_inherited(self, inherited: Sequence[Event]) -> bool:
         """Compare what a forked child inherits with what it is recorded to have; nothing of it counts."""
+        if self.divergence is not None:
+            return False
         for actual, expected in zip(inherited, self._expected, strict=False):
             self._enter(expected)
             found = event_differences(expected, actual)
@@ -155,7 +157,13 @@ def _count(event: Event, name: str) -> int | None:
 
 # --- what made the difference --------------------------------------------------------------------------
 
-_RESULT_BODY = ("/data/message/content", "/data/error", "/data/meta")
+RESULT_BODY: Final = (
+    "/data/message/content/0/content",
+    "/data/message/content/0/isError",
+    "/data/error",
+    "/data/meta",
+)
+"""What a `tool/result` has from its tool; all around it the loop makes."""
 
 
 def cause_kind(event: Event, path: str, *, fed: bool = False) -> CauseKind:
@@ -171,7 +179,7 @@ def cause_kind(event: Event, path: str, *, fed: bool = False) -> CauseKind:
         return "prompt"
     if event.type == "request/header" and path.startswith("/data/header/tools"):
         return "schema"
-    if event.type == "tool/result" and path.startswith(_RESULT_BODY):
+    if event.type == "tool/result" and _is_below(path, RESULT_BODY):
         return "tool-result"
     return "record"
 

@@ -216,6 +216,7 @@ class Session:
             raise ReentrantAppendError(self.id, event_type)
         mark: Any = True if ignorable else UNSET
         event = Event(event_type, self.seq, self._clock.now(), Raw(payload), sources, op, mark)
+        check_shape(event)  # a load checks it, so what is accepted here can be read again
         transition = self._surface.admit(event, self._at)
         self.publishing = True
         try:

@@ -36,7 +36,7 @@ class Line:
         self.failure: Exception | None = None
         self.closed = False
         self.given: set[int] = set()
-        self.changed = anyio.Event()
+        self._change: anyio.Event | None = None  # made when somebody waits: most events wake nobody
         self.on_event: Callable[[Event], None] | None = None
 
     @property
@@ -72,10 +72,16 @@ class Line:
             self.notify()
             self._stop()
 
+    async def change(self) -> None:
+        """Return after the next `notify`."""
+        self._change = self._change or anyio.Event()
+        await self._change.wait()
+
     def notify(self) -> None:
         """Wake whoever waits for the session to go on."""
-        waiting, self.changed = self.changed, anyio.Event()
-        waiting.set()
+        waiting, self._change = self._change, None
+        if waiting is not None:
+            waiting.set()
 
     # --- one event ---------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from seedline.errors import (
 )
 from seedline.events.event import CHUNK, Event
 from seedline.ids import SeededIds
-from seedline.replay.compare import Comparer, cause_kind, header_difference
+from seedline.replay.compare import RESULT_BODY, Comparer, cause_kind, header_difference
 from seedline.replay.divergence import Cause
 from seedline.replay.entries import ScriptEntry
 from seedline.replay.model import Channel, GiveWay
@@ -109,12 +109,7 @@ class ReplayOptions:
 _MASKS: Final[Mapping[ToolMode, tuple[str, ...]]] = {
     "serve": (),
     "verify": ("/data/meta",),
-    "execute": (
-        "/data/message/content/0/content",
-        "/data/message/content/0/isError",
-        "/data/error",
-        "/data/meta",
-    ),
+    "execute": RESULT_BODY,
 }
 """Where the result of a live call may differ from the recorded one."""
 

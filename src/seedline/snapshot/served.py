@@ -120,7 +120,7 @@ class RecordTools:
     async def _while(self, blocked: Callable[[], bool]) -> None:
         """Return when `blocked` is false, or the turn is aborted; a run that is over is cancelled here."""
         while blocked() and not self._line.closed and not self._agent().aborting:
-            await self._line.changed.wait()
+            await self._line.change()
         if self._line.closed:
             await anyio.lowlevel.checkpoint()
 

@@ -32,6 +32,7 @@ from seedline.llm.scripted import (
 )
 from seedline.session.log import Session
 from seedline.tools.base import CallContext
+from seedline.tools.policy import Allow
 from seedline.tools.registry import Registry
 from tests.unit.agent.harness import assert_sound, new_session, outline, rig, say, tool
 
@@ -98,6 +99,7 @@ TOOLS = [tool("p", parallel=True), tool("x")]
         pytest.param(is_chunk("block-start"), text("Hello."), None, id="nothing yet"),
         pytest.param(is_chunk("text-delta"), text(" \n "), None, id="blank text"),
         pytest.param(is_chunk("tool-call-delta"), tool_calls(call("x")), None, id="only a call"),
+        pytest.param(is_chunk("finish"), failure("SERVER", said="Half"), None, id="a failed attempt"),
     ],
 )
 async def test_a_cut_stream_keeps_what_was_visible(matches: Any, answer: Any, left: str | None) -> None:
@@ -181,6 +183,42 @@ async def test_a_cancel_while_tools_run_answers_every_call() -> None:
         "result call_4 !ABORTED_BEFORE_DISPATCH",
         *ENDS,
     ]
+
+
+async def test_a_call_whose_body_has_not_begun_at_the_cancel_was_never_dispatched() -> None:
+    left = await cut(is_type("tool/call", 2), tool_calls(call("p"), call("p")), tools=TOOLS)
+    assert left == ["result call_1 !ABORTED_BEFORE_DISPATCH", "result call_2 !ABORTED_BEFORE_DISPATCH", *ENDS]
+
+
+async def test_a_cancel_while_policy_judges_keeps_the_body_and_its_checkpoint_from_running() -> None:
+    reached: list[str] = []
+
+    class Checkpoint(Extension):
+        async def before_tool(self, agent: Agent, context: CallContext) -> None:
+            reached.append("before_tool")
+
+    class Cancels:
+        async def judge(self, context: CallContext, arguments: Any) -> Allow:
+            context.owner.cancel(USER)
+            return Allow()
+
+    tools = Registry([tool("x", lambda arguments, context: reached.append("body") or "")], Cancels())
+    async with rig(tool_calls(call("x")), tools=tools, extensions=[Checkpoint()]) as run:
+        lines = await run.ask("go")
+    assert lines[-3:] == ["result call_1 !ABORTED_BEFORE_DISPATCH", *ENDS]
+    assert reached == []
+
+
+async def test_what_fails_because_of_a_cancel_is_reported_and_the_turn_is_aborted() -> None:
+    class Breaks(Extension):
+        async def step_entered(self, agent: Agent, turn: int, step: int) -> None:
+            agent.cancel(USER)
+            raise ConnectionError("the helper went away")
+
+    async with rig(text("no"), extensions=[Breaks()]) as run:
+        assert (await run.ask("go"))[-2:] == ENDS
+        [(_, _, error)] = run.failures
+        assert isinstance(error, ConnectionError)
 
 
 async def test_a_cancel_right_after_the_answer_answers_its_calls() -> None:

@@ -289,12 +289,13 @@ async def test_a_second_cancel_drops_the_remembered_wake() -> None:
             run.agent.cancel({"kind": "user"})
             run.agent.followup(say("late"))
             run.agent.cancel({"kind": "parent"})
+            run.agent.inject(say("note"))
 
         run.agent.followup(say("a"))
         run.on_event(_is_text_delta, cancel_prompt_cancel)
         await run.agent.wait_idle()
         assert run.outline()[-1] == "end 1: aborted:user"
-        assert not len(run.agent.inbox)
+        assert len(run.agent.inbox) == 1
 
 
 async def test_a_cancel_between_two_turns_stops_the_driver() -> None:
@@ -345,6 +346,19 @@ async def test_failed_maintenance_leaves_the_agent_usable() -> None:
         with pytest.raises(ValueError, match="nothing to compact"):
             await run.agent.maintenance(task)
         assert (await run.ask("a"))[-1] == "end 1: completed"
+
+
+async def test_failed_maintenance_lets_a_remembered_wake_start_its_turn() -> None:
+    async with rig(text("ok")) as run:
+
+        async def task(signal: Signal) -> None:
+            run.agent.followup(say("a"))
+            raise ValueError("nothing to compact")
+
+        with pytest.raises(ValueError, match="nothing to compact"):
+            await run.agent.maintenance(task)
+        await run.agent.wait_idle()
+        assert run.outline()[-1] == "end 1: completed"
 
 
 # --- outcomes ------------------------------------------------------------------------------------------

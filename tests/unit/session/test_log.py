@@ -410,7 +410,8 @@ def test_an_answer_without_content_shows_the_model_nothing() -> None:
 
 def test_a_message_keeps_its_exact_bytes() -> None:
     session = new_session()
-    message = b'{ "id":"a","role":"assistant","content":[1.50],"source":{}}'
+    source = b'{"kind":"model","provider":"p","model":"m"}'
+    message = b'{ "id":"a","role":"assistant","content":[1.50],"source":' + source + b"}"
     session.append("assistant/message", Raw(b'{"turn":1,"message":' + message + b"}"), surface_op="append")
     assert session.derive_messages()[0].data == message
 

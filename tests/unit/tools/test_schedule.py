@@ -241,26 +241,28 @@ async def test_a_fault_passes_through_without_a_made_up_result(hook: str) -> Non
     assert bench.running == []
 
 
-async def test_an_abort_wakes_a_call_that_waits_to_be_admitted_or_judged() -> None:
-    for hook in ("admit", "prepare"):
-        bench, place = Bench(), new_place()
+@pytest.mark.parametrize("hook", ["admit", "prepare"])
+async def test_an_abort_wakes_a_call_that_waits_to_be_admitted_or_judged(hook: str) -> None:
+    bench, place = Bench(), new_place()
+    asked: list[str] = []
 
-        async def waits(subject: Any) -> None:
-            await anyio.sleep_forever()
+    async def waits(subject: Any) -> None:
+        asked.append(getattr(subject, "call", subject).call_id)
+        await anyio.sleep_forever()
 
-        setattr(bench, hook, waits)
-        with anyio.fail_after(5):
-            async with anyio.create_task_group() as tasks:
+    async def all_calls() -> None:
+        await run_tool_calls(calls("p", "x"), bench, place, lambda message: None)
 
-                async def all_calls(bench: Bench, place: StepPlace) -> None:
-                    await run_tool_calls(calls("p", "x"), bench, place, lambda message: None)
-
-                tasks.start_soon(all_calls, bench, place)
-                await settled()
-                place.signal.abort({"kind": "user"})
-        assert rows(place.session) == [
-            "call p0",
-            "p0 !ABORTED_BEFORE_DISPATCH",
-            "call x1",
-            "x1 !ABORTED_BEFORE_DISPATCH",
-        ]
+    setattr(bench, hook, waits)
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(all_calls)
+            await settled()
+            place.signal.abort({"kind": "user"})
+    assert asked == ["p0"]
+    assert rows(place.session) == [
+        "call p0",
+        "p0 !ABORTED_BEFORE_DISPATCH",
+        "call x1",
+        "x1 !ABORTED_BEFORE_DISPATCH",
+    ]
