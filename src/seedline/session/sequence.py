@@ -7,9 +7,9 @@ shares its parent's rows: both see the same segment up to their own ends.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeGuard, overload
+from typing import Literal, TypeGuard, overload
 
 from seedline.events.codec import decode_event_line, encode_event
 from seedline.events.event import CHUNK, Event
@@ -30,13 +30,15 @@ def _is_no_chunk(row: StoredRow) -> TypeGuard[Event]:
 class Segment:
     """Rows that only grow at the end, holding the events from seq `base` on."""
 
-    __slots__ = ("_starts", "base", "length", "rows")
+    __slots__ = ("_events", "_indexed", "_starts", "base", "length", "rows")
 
     def __init__(self, base: int = 0) -> None:
         self.base = base
         self.rows: list[StoredRow] = []
         self.length = 0
         self._starts: list[int] | None = None  # offset of each row; None while every row holds one event
+        self._events: list[int] = []  # indices of the rows that are `Event`, as far as `_indexed`
+        self._indexed = 0
 
     def append(self, row: StoredRow) -> None:
         """Add one row."""
@@ -64,11 +66,17 @@ class Segment:
         row = self.rows[index]
         return row.expand()[within] if isinstance(row, PackedRow) else _event(row)
 
-    def rows_backwards(self, start: int, stop: int) -> Iterator[StoredRow]:
-        """Yield, last first, the rows that hold events of [start, stop), those at the ends whole."""
+    def event_rows(self, start: int, stop: int, step: Literal[1, -1] = 1) -> Iterator[StoredRow]:
+        """Yield the rows of [start, stop) that are `Event`, all but most chunks; skips the rest unread.
+
+        With `step` -1 from the last one backwards.
+        """
+        rows, known = self.rows, self._events
+        known += [k for k in range(self._indexed, len(rows)) if type(rows[k]) is Event]
+        self._indexed = len(rows)
         first, last = self._place(start)[0], self._place(stop - 1)[0]
-        for index in range(last, first - 1, -1):
-            yield self.rows[index]
+        places = range(bisect_left(known, first), bisect_right(known, last))[::step]
+        return (rows[known[place]] for place in places)
 
     def _place(self, offset: int) -> tuple[int, int]:
         """Return the index of the row that holds an event, and the event's place in the row."""
@@ -181,12 +189,13 @@ class Events(Sequence[Event]):
 
     def without_chunks(self) -> Iterator[Event]:
         """Yield every event but the `assistant/chunk` ones, in order; skips stored chunks unread."""
-        return filter(_is_no_chunk, self.rows())
+        for segment, start, stop in self._stretches():
+            yield from filter(_is_no_chunk, segment.event_rows(start, stop))
 
     def without_chunks_reversed(self) -> Iterator[Event]:
         """`without_chunks` from the last event backwards."""
         for segment, start, stop in reversed(self._stretches()):
-            yield from filter(_is_no_chunk, segment.rows_backwards(start, stop))
+            yield from filter(_is_no_chunk, segment.event_rows(start, stop, -1))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Sequence) or isinstance(other, str | bytes):

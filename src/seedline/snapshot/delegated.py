@@ -21,8 +21,8 @@ def is_delegated(child: Node, parent: Record) -> bool:
     Such a child begins where its parent's call put it: what is replayed of it starts at its cut. Any other
     child (continuable, of a workflow, of host code, resumed) is a run of its own.
     """
-    own = child.session
-    if child.detached or replay_start(own.inherited_event_count, own.events) != own.inherited_event_count:
+    own, cut = child.session, child.session.inherited_event_count
+    if child.detached or replay_start(cut, own.events) != cut or cut > len(own.events):
         return False
     if not any(event.type == "turn/start" for event in own.own.without_chunks()):
         return False

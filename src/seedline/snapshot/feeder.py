@@ -7,6 +7,7 @@ It sits in the loop's own seams: here as its extension and its model, in `served
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from itertools import chain
 from typing import Any, NoReturn, cast
 
 import anyio
@@ -102,35 +103,39 @@ class Feeder(Extension):
     def _merge(
         self, session: Session, claimed: tuple[MessageValue, ...], entered: list[Event]
     ) -> list[MessageValue]:
-        """Return the entered messages as recorded, each claimed one in the form in which it was claimed.
+        """Return what enters: the record says what stands where, the claim which message and in which order.
 
         A claimed message that the record does not enter goes last, where the comparison shows it. A runtime
         context that says what the surface says already does not enter.
         """
-        waiting = list(claimed)
+        waiting = dict(enumerate(claimed))
+        are_claimed = [_take(waiting, event.value) for event in entered]
+        in_order = iter([message for at, message in enumerate(claimed) if at not in waiting])
         merged: list[MessageValue] = []
         shown = _shown_context(session)
-        for event in entered:
-            message = _taken(waiting, event.value)
-            if message is None:
-                message = _derived_context(event.value)
-                self._line.given.add(event.seq)
-                if _is_context(message) and message.get("content") == shown:
-                    continue
+        for event, is_claimed in zip(entered, are_claimed, strict=True):
+            message = next(in_order) if is_claimed else self._given(event)
             if _is_context(message):
+                if message.get("content") == shown:
+                    continue
                 shown = message.get("content")
             merged.append(message)
-        return merged + waiting
+        return [*merged, *waiting.values()]
+
+    def _given(self, event: Event) -> MessageValue:
+        """Return a message that somebody adds to a step, by the record."""
+        self._line.given.add(event.seq)
+        return _derived_context(event.value)
 
 
-def _taken(waiting: list[MessageValue], recorded: Any) -> MessageValue | None:
-    """Take the claimed message that a recorded one is out of `waiting`: an equal one, or one with its id."""
-    match = next((message for message in waiting if message == recorded), None)
-    if match is None:
-        match = next((message for message in waiting if _is_same_message(message, recorded)), None)
+def _take(waiting: dict[int, MessageValue], recorded: Any) -> bool:
+    """Take a recorded message out of the claimed ones: an equal one, else one with its id. Say whether."""
+    equal = (at for at, message in waiting.items() if message == recorded)
+    same = (at for at, message in waiting.items() if _is_same_message(message, recorded))
+    match = next(chain(equal, same), None)
     if match is not None:
-        waiting.remove(match)
-    return match
+        del waiting[match]
+    return match is not None
 
 
 def _is_same_message(claimed: MessageValue, recorded: Any) -> bool:

@@ -126,7 +126,7 @@ class Line:
             self._feed(cast("Event", self.record.at(self.seq)))
 
     def release(self) -> None:
-        """Feed what arrived after the loop's claim."""
+        """Feed what arrived after the loop had looked for input."""
         self._holding = False
         self.drain()
         self._holding = True

@@ -173,16 +173,23 @@ class Record:
         return Batch(tuple(calls), tuple(results), len(self.events))
 
     def held(self, seq: int) -> bool:
-        """True when the input at `seq` arrived after the loop's claim, and so waits for it.
+        """True when the input at `seq` arrived after the loop had looked for some, and so waits for that.
 
-        Such an insertion stands between a step's end and the next step's start and no claim takes it there.
+        Such an insertion stands between a step's end and the next step's start and no claim takes it there,
+        or it stands behind the last turn.
         """
         event = self.events[seq]
-        if event.type != _SPLICED or not _is_insert(event) or value_of(event).get("target") != "next-step":
+        if event.type != _SPLICED or not _is_insert(event):
             return False
-        if self._owned_before(seq) != "step/end":
+        before = self._owned_before(seq)
+        if before == "turn/end":
+            return self.next_owned(seq) is None
+        return before == "step/end" and self._came_after_the_claim(event)
+
+    def _came_after_the_claim(self, event: Event) -> bool:
+        if value_of(event).get("target") != "next-step":
             return False
-        for later in self.events[seq + 1 :]:
+        for later in self.events[event.seq + 1 :]:
             if later.type == _SPLICED and not _is_insert(later):
                 return False
             if later.type in ("step/start", "turn/end"):

@@ -501,6 +501,7 @@ class _TreeReplay:
 
         async def dispose() -> None:
             await agent.wait_idle()
+            run.line.release()
             await tasks.close()
             if tasks.fault is not None:
                 run.line.fail(sole_error(tasks.fault))
@@ -553,7 +554,7 @@ async def _drive(run: SessionRun, agent: Agent) -> None:
     """Start each recorded turn that nothing in the run started."""
     line = run.line
     while not line.closed:
-        line.drain()
+        line.release()
         following = run.record.at(line.seq)
         if line.closed or following is None or following.type != "turn/start":
             return

@@ -185,6 +185,15 @@ def test_input_is_held_when_it_came_after_the_claim() -> None:
     assert not record_of(late).held(0)
 
 
+@pytest.mark.parametrize("target", ["next-turn", "next-step"])
+def test_input_behind_the_last_turn_is_held(target: str) -> None:
+    end = ends("completed")
+    assert record_of(end, insert(target)).held(1)
+    assert record_of(end, insert(target), value("todo/write")).held(1)
+    assert not record_of(end, insert(target), TURN).held(1)
+    assert not record_of(insert(target)).held(0)
+
+
 # --- crashes -----------------------------------------------------------------------------------------------
 
 

@@ -290,6 +290,48 @@ def test_a_header_fact_that_differs_is_a_divergence_of_the_header(facts: dict[st
     assert (report.divergence.type, report.divergence.path) == ("session", path)
 
 
+# --- input -------------------------------------------------------------------------------------------------
+
+
+def steered() -> RecordedSession:
+    """A session whose first step takes two messages at once."""
+
+    async def run() -> list[RecordedSession]:
+        parts = Parts(
+            model=ScriptedModel(text("Hi.")),
+            declared=Declared("scripted", "scripted-1"),
+            clock=ManualClock(1, 1),
+            ids=SeededIds(1),
+        )
+        async with Runtime(parts) as runtime:
+            root = runtime.start(cwd="/project")
+            root.inject(user_message("one two three four five six", parts.ids))
+            root.inject(user_message("one two three four five seven", parts.ids))
+            root.wake()
+            await root.wait_idle()
+            made = list(runtime.made)
+        return [RecordedSession(s.header, s.inherited_event_count, s.events, s.id) for s in made]
+
+    return anyio.run(run)[0]
+
+
+def test_claimed_messages_enter_in_the_order_of_their_queue() -> None:
+    session = steered()
+    assert replay_one(session).status == "identical"
+
+    def swap(values: list[Value]) -> None:
+        entered = [n for n, value in enumerate(values) if value["type"] == "user/message"]
+        assert len(entered) == 2
+        values[entered[0]], values[entered[1]] = values[entered[1]], values[entered[0]]
+
+    report = replay_one(altered(session, swap))
+    assert report.divergence is not None
+    assert (report.divergence.type, report.divergence.path) == (
+        "user/message",
+        "/data/content/0/text",
+    )
+
+
 # --- scripts -----------------------------------------------------------------------------------------------
 
 
