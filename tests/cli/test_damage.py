@@ -32,6 +32,7 @@ KINDS = {
     "layout-mismatch",
     "too-large",
     "unfinished-call",
+    "header-refused",
 }
 VALUES = [
     b"null",

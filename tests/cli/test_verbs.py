@@ -542,6 +542,14 @@ def test_repair_writes_what_stands_before_the_damage_and_closes_it(
     assert "3 to 11" in shown.out
 
 
+def test_repair_refuses_a_header_that_no_session_has(tmp_path: Path, seedline: Commands) -> None:
+    path, mended = write_log(tmp_path / "session.jsonl", one_turn(), id=""), tmp_path / "mended"
+    ran = seedline("repair", path, mended, "--json")
+    assert (ran.code, ran.document["error"]["kind"]) == (5, "header-refused")
+    assert ran.document["error"]["path"] == str(path)
+    assert not mended.exists()
+
+
 def test_repair_refuses_a_projected_log_and_an_unknown_type(tmp_path: Path, seedline: Commands) -> None:
     projected = tmp_path / "projected"
     log = write_log(tmp_path / "log", one_turn())

@@ -13,7 +13,7 @@ from msgspec import UNSET, Raw
 from seedline.errors import SessionPersistenceCorruptionError
 from seedline.events.event import Event, read_data
 from seedline.events.messages import Record
-from seedline.jsonvalue import encode
+from seedline.jsonvalue import MAX_SAFE_INTEGER, encode
 from seedline.session.sequence import Events
 from seedline.session.wire_texts import TOOL_OUTCOME_UNKNOWN
 
@@ -67,6 +67,7 @@ class _Interrupted:
 
     def __init__(self) -> None:
         self.turn: Number | None = None
+        self.turn_seq = 0
         self.step: Number | None = None
         self.pending: dict[str, _Pending] = {}
 
@@ -74,6 +75,7 @@ class _Interrupted:
         match event.type:
             case "turn/start":
                 self._restart(read_data(event, _Turn).turn)
+                self.turn_seq = event.seq
             case "turn/end":
                 self._restart(None)
             case "step/start":
@@ -109,7 +111,8 @@ def closers(events: Events) -> list[Event]:
     First an error result for each call that has none, in the order the model made them, then `step/end`,
     then `turn/end` with the reason `interrupted`. Seqs go on from the last event; every time is the last
     event's. The same log always gives the same events.
-    Raises `SessionPersistenceCorruptionError` naming the seq of a payload that has another shape.
+    Raises `SessionPersistenceCorruptionError` naming the seq of a payload that has another shape, or of an
+    open turn whose number no `turn/end` can have.
     """
     if not events:
         return []
@@ -118,6 +121,9 @@ def closers(events: Events) -> list[Event]:
         state.take(event)
     if state.turn is None:
         return []
+    if not 1 <= state.turn <= MAX_SAFE_INTEGER or state.turn % 1:
+        reason = f"no `turn/end` can close a turn with the number {state.turn}"
+        raise SessionPersistenceCorruptionError(reason, seq=state.turn_seq)
     last = events[-1]
     return list(_closers(state, state.turn, last.seq + 1, last.time))
 

@@ -271,6 +271,16 @@ def test_another_shape_is_corruption_with_its_seq(event_type: str, data: Any, en
     assert corrupt.value.seq == 1
 
 
+@pytest.mark.parametrize("number", [0, -1, 1.5, 2**53, -1e30])
+def test_a_turn_that_no_end_can_name_is_corruption(number: float) -> None:
+    """Reading refuses such a `turn/end`: to append it would lose the log."""
+    rows = [("plugin/note", {}), ("turn/start", {"turn": number})]
+    with pytest.raises(SessionPersistenceCorruptionError, match="turn/end") as corrupt:
+        closers(log(*rows))
+    assert corrupt.value.seq == 1
+    assert closers(log(*rows, ("turn/end", {}))) == []
+
+
 def test_blocks_without_a_meaning_here_are_passed_over() -> None:
     blocks = [None, 5, "text", [], {}, {"type": 5}, {"type": "video", "id": 1}, *calls("c")]
     found = closers(log(*OPEN, ("assistant/message", assistant(blocks))))

@@ -101,7 +101,30 @@ def test_a_damaged_torn_frame_gives_nothing() -> None:
     assert b"".join(recover(data, 0, 1 << 30)) == b""
 
 
+def test_a_torn_frame_whose_text_has_another_checksum_gives_nothing() -> None:
+    """Its blocks are whole, a byte is lost: the part of the checksum that is left tells."""
+    text = b'{"time":1000}\n'
+    data = frame(text)
+    lost = data.index(b"1000")
+    shorter = data[:lost] + data[lost + 1 :]
+    assert scan_frame(shorter, 0) is None
+    assert b"".join(recover(shorter, 0, 1 << 20)) == b""
+    assert b"".join(recover(data[:-1], 0, 1 << 20)) == text
+
+
 # --- damage ----------------------------------------------------------------------------------------
+
+
+def test_a_frame_that_declares_no_text_but_holds_some_is_corruption() -> None:
+    """The one-shot call of the library answers with no text and checks nothing."""
+    window, single = b"\x04\x00", b"\x24\x00"
+    data = frame(b"one\n", write_content_size=False)
+    start = data.index(window)
+    damaged = data[:start] + single + data[start + 2 :]
+    found, end = whole_frames(damaged)
+    assert (found, end) == ([Frame(0, len(damaged), 0, declared=True)], len(damaged))
+    with pytest.raises(SessionPersistenceCorruptionError):
+        text_of(damaged, found)
 
 
 @pytest.mark.parametrize(

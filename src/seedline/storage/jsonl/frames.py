@@ -22,6 +22,7 @@ PIECE: Final = 1 << 18
 _SKIPPABLE: Final = frozenset(bytes([low, 0x2A, 0x4D, 0x18]) for low in range(0x50, 0x60))
 _LARGEST_BLOCK: Final = 1 << 17
 _ONE_SHOT: Final = 1 << 20
+_CHECKSUM: Final = 4
 _RAW, _RUN, _RESERVED = 0, 1, 3
 
 
@@ -42,39 +43,39 @@ def default_limit(size: int) -> int:
     return (32 << 20) + 100 * size
 
 
+class _Header(NamedTuple):
+    """A frame's header: where the frame and its blocks begin, and what it says of them."""
+
+    start: int
+    blocks: int
+    window: int
+    declared: int | None
+    checksum: bool
+
+
 def scan_frame(data: bytes, start: int) -> Frame | None:
     """Return the frame that begins at `start`, None when the data ends inside it.
 
     Raises `SessionPersistenceCorruptionError` where no frame can begin, or a reserved bit is set.
     """
     header = _scan_header(data, start)
-    if header is None:
+    blocks = header and _scan_blocks(data, header)
+    if header is None or blocks is None:
         return None
-    at, window, declared, checksum = header
-    bound = 0
-    while True:
-        if at + 3 > len(data):
-            return None
-        word = int.from_bytes(data[at : at + 3], "little")
-        kind, size = word >> 1 & 3, word >> 3
-        if kind == _RESERVED:
-            raise _corrupt("a block of the frame has the reserved type", start)
-        bound += size if kind in (_RAW, _RUN) else min(_LARGEST_BLOCK, window)
-        at += 3 + (1 if kind == _RUN else size)
-        if word & 1:
-            break
-    at += 4 if checksum else 0
-    if at > len(data):
+    stop, bound = blocks
+    stop += _CHECKSUM if header.checksum else 0
+    if stop > len(data):
         return None
+    declared = header.declared
     if declared is None:
-        return Frame(start, at, bound, declared=False)
+        return Frame(start, stop, bound, declared=False)
     if declared > bound:
         raise _corrupt(f"the frame declares {declared} bytes, its blocks hold at most {bound}", start)
-    return Frame(start, at, declared, declared=True)
+    return Frame(start, stop, declared, declared=True)
 
 
-def _scan_header(data: bytes, start: int) -> tuple[int, int, int | None, bool] | None:
-    """Return where the blocks begin, the window, the declared size, and whether a checksum follows."""
+def _scan_header(data: bytes, start: int) -> _Header | None:
+    """Return the header of the frame that begins at `start`, None when the data ends inside it."""
     magic = data[start : start + 4]
     if magic in _SKIPPABLE:
         raise _corrupt("a skippable frame is not part of a log", start)
@@ -96,7 +97,25 @@ def _scan_header(data: bytes, start: int) -> tuple[int, int, int | None, bool] |
     if size_bytes == 2 and declared is not None:
         declared += 256
     window = declared if single and declared is not None else _window(data[start + 5])
-    return blocks, window, declared, bool(descriptor & 0b100)
+    return _Header(start, blocks, window, declared, bool(descriptor & 0b100))
+
+
+def _scan_blocks(data: bytes, header: _Header) -> tuple[int, int] | None:
+    """Return where the last block ends, inside the data or not, and how much text all of them can hold.
+
+    None when the data ends before the last block's header does.
+    """
+    at, bound = header.blocks, 0
+    while at + 3 <= len(data):
+        word = int.from_bytes(data[at : at + 3], "little")
+        kind, size = word >> 1 & 3, word >> 3
+        if kind == _RESERVED:
+            raise _corrupt("a block of the frame has the reserved type", header.start)
+        bound += size if kind in (_RAW, _RUN) else min(_LARGEST_BLOCK, header.window)
+        at += 3 + (1 if kind == _RUN else size)
+        if word & 1:
+            return at, bound
+    return None
 
 
 def _window(descriptor: int) -> int:
@@ -147,8 +166,9 @@ def read_frames(data: bytes, frames: Iterable[Frame]) -> Iterator[bytes]:
     for frame in frames:
         text = view[frame.start : frame.stop]
         try:
-            if frame.bound <= _ONE_SHOT:
-                yield decompressor.decompress(text, max_output_size=max(1, frame.bound))
+            # The one-shot call takes a declared size of 0 on trust and looks at nothing else.
+            if 0 < frame.bound <= _ONE_SHOT:
+                yield decompressor.decompress(text, max_output_size=frame.bound)
             else:
                 yield from _pieces(decompressor, text)
         except zstandard.ZstdError as error:
@@ -164,19 +184,42 @@ def _pieces(decompressor: zstandard.ZstdDecompressor, text: memoryview) -> Itera
 def recover(data: bytes, start: int, limit: int) -> Iterator[bytes]:
     """Yield in pieces what reads of the torn frame that begins at `start`; nothing if it is damaged too.
 
+    Damage shows where the text does not decode, or does not have the checksum of which the file has a part.
     Raises `ArtifactTooLargeError` above `limit` bytes, before the first piece.
     """
     decompressor = zstandard.ZstdDecompressor()
     text = memoryview(data)[start:]
-    total = 0
     try:
-        for piece in _pieces(decompressor, text):
-            total += len(piece)
-            if total > limit:
-                raise _too_large(limit)
+        checksum = _checksum(_bounded(_pieces(decompressor, text), limit))
     except zstandard.ZstdError:
         return
-    yield from _pieces(decompressor, text)
+    if checksum.startswith(_torn_checksum(data, start)):
+        yield from _pieces(decompressor, text)
+
+
+def _bounded(pieces: Iterable[bytes], limit: int) -> Iterator[bytes]:
+    total = 0
+    for piece in pieces:
+        total += len(piece)
+        if total > limit:
+            raise _too_large(limit)
+        yield piece
+
+
+def _checksum(pieces: Iterable[bytes]) -> bytes:
+    """Return the checksum with which a frame of this text ends."""
+    compressor = zstandard.ZstdCompressor(level=1, write_checksum=True).compressobj()
+    end = b""
+    for piece in pieces:
+        end = (end + compressor.compress(piece))[-_CHECKSUM:]
+    return (end + compressor.flush())[-_CHECKSUM:]
+
+
+def _torn_checksum(data: bytes, start: int) -> bytes:
+    """Return what the file has of the checksum of a torn last frame."""
+    header = _scan_header(data, start)
+    blocks = header and _scan_blocks(data, header)
+    return data[blocks[0] :] if blocks else b""
 
 
 def next_frame(data: bytes, start: int) -> Frame | None:

@@ -234,7 +234,8 @@ def repair_copy(path: Path, copy: Path) -> RepairReport:
     that close an open turn. One kind of damage is undone: an empty `session/end-seed` whose seq a second
     writer gave out again is left out, and the log goes on.
     Raises the `ArtifactError` of a header that cannot be read, of an event type this build does not know, of
-    a damaged inherited prefix, `LayoutMismatchError` for a projected log, and `OutputRefusedError`.
+    a damaged inherited prefix, `HeaderRefusedError` for a header that no session has, `LayoutMismatchError`
+    for a projected log, and `OutputRefusedError`.
     """
     name = os.fspath(path)
     try:
@@ -248,6 +249,7 @@ def _repair(found: Examination, copy: str) -> RepairReport:
         raise LayoutMismatchError("a projected log is a recording and holds no seqs to mend it by")
     if found.header is None:
         raise found.header_problem or SessionPersistenceCorruptionError("the header is not readable")
+    check_header(found.header, found.inherited_event_count)
     plan = _admitted(found.header.id, _plan(found.records))
     kept = [record for record in plan.kept if record.row]
     events = _events_of(kept)
