@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from seedline.errors import (
     ArtifactError,
     EventRefusedError,
@@ -43,12 +45,46 @@ def looks_damaged(event_type: str) -> bool:
     return not slash or owner in _OWNERS
 
 
+def checked(events: Events, session_id: str) -> Events:
+    """Return a whole stored log in the current form, its types judged first; a retired one counts most.
+
+    Raises `SessionFormatUnsupportedError` or `SessionPersistenceCorruptionError`.
+    """
+    problems = list(_type_problems(events))
+    if problems:
+        corrupt = (one for one in problems if isinstance(one, SessionPersistenceCorruptionError))
+        raise next(corrupt, problems[0])
+    return upgrade(events, session_id)
+
+
+def _type_problems(events: Events) -> Iterator[ArtifactError]:
+    return filter(None, map(type_problem, events.without_chunks()))
+
+
+class EarlierNeeded(Exception):  # noqa: N818  # an answer of `upgrade_suffix`, not a failure
+    """A suffix cannot be brought to the current form without the events before it."""
+
+
+def upgrade_suffix(events: Events, session_id: str) -> Events:
+    """`upgrade` for the end of a log. Raises `EarlierNeeded` where an event refers to one before it."""
+
+    def at(seq: int) -> Event:
+        if seq < events.first_seq:
+            raise EarlierNeeded
+        return events.at_seq(seq)
+
+    return _upgrade(events, Upgrader(session_id, at))
+
+
 def upgrade(events: Events, session_id: str) -> Events:
     """Return the whole log `events` in the current form, sharing every row that has it already.
 
     Raises `SessionPersistenceCorruptionError` naming the seq of a malformed old shape.
     """
-    upgrader = Upgrader(session_id, events.at_seq)
+    return _upgrade(events, Upgrader(session_id, events.at_seq))
+
+
+def _upgrade(events: Events, upgrader: Upgrader) -> Events:
     changed: dict[int, Event] = {}
     for row in events.without_chunks():
         current = upgrader.upgrade(row)
