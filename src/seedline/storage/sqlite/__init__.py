@@ -1,4 +1,4 @@
-"""Sessions in one SQLite database, table layout 4 (format version 0, section 5; `docs/decisions/0002`)."""
+"""Sessions in one SQLite database, table layout 4 (format version 0, section 5)."""
 
 from seedline.storage.sqlite.backend import SqliteBackend
 from seedline.storage.sqlite.layout import SCHEMA_VERSION
