@@ -158,8 +158,9 @@ class MemoryBackend:
                 reason = "this writer was closed, or another one has the session"
                 raise StaleWriterError(reason, place=PLACE, session_id=writer.session_id)
             check_batch(batch, writer.next_seq, writer.session_id)
-            log = self._logs.setdefault(writer.session_id, born) if born else self._logs[writer.session_id]
-            log.extend(batch, next(self._revisions))
+            if born is not None:
+                self._logs[writer.session_id] = born
+            self._logs[writer.session_id].extend(batch, next(self._revisions))
 
     def release(self, writer: MemoryWriter) -> None:
         """Take a writer's session back."""
