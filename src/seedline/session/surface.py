@@ -167,7 +167,7 @@ def _check_sources(event: Event) -> None:
     sources = event.source_event_seqs
     if sources is UNSET:
         return
-    if sources and min(sources) < 0:
+    if sources and not (is_count(min(sources)) and is_count(max(sources))):
         raise _refusal(event, "sources-malformed", "sources must be seqs")
     if not sources and event.type != "assistant/message":
         raise _refusal(event, "sources-empty", "a present list of sources must name at least one")
