@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from threading import RLock
@@ -31,6 +30,7 @@ from seedline.storage.base import (
     TornTail,
 )
 from seedline.storage.checks import check_batch, check_new, check_prefix, check_seq
+from seedline.storage.following import poll
 
 PLACE = "memory:"
 _POLL_SECONDS = 0.01
@@ -220,23 +220,14 @@ class MemoryBackend:
         """See `Backend.follow`."""
         check_seq(seq)
         self.revision(session_id)
-        return self._follow(session_id, seq, stopped, wait_seconds)
-
-    def _follow(
-        self, session_id: str, seq: int, stopped: Callable[[], bool], wait_seconds: float
-    ) -> Iterator[Events]:
-        seen = None
-        due = time.monotonic() + wait_seconds
-        while not stopped():
-            revision = self.revision(session_id)
-            events = Events((), seq, seq) if revision == seen else self.read_from(session_id, seq).events
-            seen = revision
-            if len(events) or time.monotonic() >= due:
-                due = time.monotonic() + wait_seconds
-                seq += len(events)
-                yield events
-            else:
-                time.sleep(min(_POLL_SECONDS, wait_seconds))
+        return poll(
+            seq,
+            version=lambda: self.revision(session_id),
+            read_from=lambda first: self.read_from(session_id, first).events,
+            stopped=stopped,
+            wait_seconds=wait_seconds,
+            poll_seconds=_POLL_SECONDS,
+        )
 
     # --- the rest ----------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import reduce
 
 from seedline.errors import (
     ArtifactError,
@@ -50,15 +50,17 @@ def checked(events: Events, session_id: str) -> Events:
 
     Raises `SessionFormatUnsupportedError` or `SessionPersistenceCorruptionError`.
     """
-    problems = list(_type_problems(events))
-    if problems:
-        corrupt = (one for one in problems if isinstance(one, SessionPersistenceCorruptionError))
-        raise next(corrupt, problems[0])
+    problem = reduce(graver, map(type_problem, events.without_chunks()), None)
+    if problem is not None:
+        raise problem
     return upgrade(events, session_id)
 
 
-def _type_problems(events: Events) -> Iterator[ArtifactError]:
-    return filter(None, map(type_problem, events.without_chunks()))
+def graver(kept: ArtifactError | None, found: ArtifactError | None) -> ArtifactError | None:
+    """Return which of two problems with types is reported: a retired shape, else the earlier one."""
+    if kept is None or isinstance(kept, SessionPersistenceCorruptionError):
+        return kept or found
+    return found if isinstance(found, SessionPersistenceCorruptionError) else kept
 
 
 class EarlierNeeded(Exception):  # noqa: N818  # an answer of `upgrade_suffix`, not a failure

@@ -40,7 +40,7 @@ from seedline.session.header import (
 )
 from seedline.session.sequence import Events, Segment
 from seedline.storage.base import TornTail
-from seedline.storage.reading import type_problem
+from seedline.storage.reading import graver, type_problem
 
 Row = tuple[Any, ...]
 """The columns `seq, time, data, type, source_event_seqs, surface_op, ignorable` of one event.
@@ -211,8 +211,7 @@ class RowScan:
         self._damage: _Damage | None = None
         self._lost_rows = 0
         self._ends_after_damage = False
-        self._retired: ArtifactError | None = None
-        self._unknown: ArtifactError | None = None
+        self._type_problem: ArtifactError | None = None
 
     def begin(self, start: int) -> None:
         """Begin a piece, whose first event has this seq."""
@@ -246,11 +245,7 @@ class RowScan:
 
     def _accept(self, event: Event) -> None:
         if event.type != CHUNK:
-            problem = type_problem(event)
-            if isinstance(problem, SessionPersistenceCorruptionError):
-                self._retired = self._retired or problem
-            else:
-                self._unknown = self._unknown or problem
+            self._type_problem = graver(self._type_problem, type_problem(event))
         self._segments[-1].append(event)
         self._count += 1
 
@@ -276,9 +271,8 @@ class RowScan:
         damage = self._damage
         if damage and (self._ends_after_damage or damage.seq < needed()):
             raise self._corrupt(damage)
-        problem = self._retired or self._unknown
-        if problem:
-            raise problem
+        if self._type_problem:
+            raise self._type_problem
         return damage and TornTail(damage.seq, self._lost_rows, damage.reason)
 
     @staticmethod

@@ -138,4 +138,4 @@ def _given(called: str, arguments: type[msgspec.Struct], value: Any) -> dict[str
 def _answered(result: Any) -> Answered:
     if isinstance(result, Outcome | str):
         return result
-    return encode_lossless(msgspec.to_builtins(result)).decode("utf-8", "surrogateescape")
+    return encode_lossless(msgspec.to_builtins(result)).decode()

@@ -31,7 +31,7 @@ from seedline.events.packing import PACKED_TYPES, PackedRow
 from seedline.jsonvalue import MAX_SAFE_INTEGER, decode
 from seedline.session.header import SessionHeader, SessionLogOffset, from_header_line
 from seedline.session.sequence import Events, Segment
-from seedline.storage.reading import type_problem
+from seedline.storage.reading import graver, type_problem
 
 Layout = Literal["complete", "projected", "header-only"]
 BOM: Final = b"\xef\xbb\xbf"
@@ -265,8 +265,7 @@ class Scanner:
         self._segment = Segment()
         self._row_text = RowTexts(self._events)
         self._issue: _Issue | None = None
-        self._retired: ArtifactError | None = None
-        self._unknown: ArtifactError | None = None
+        self._type_problem: ArtifactError | None = None
         self._tail: list[bytes] = []
         self._text = b""  # the lines being taken, for the place of an error
         self._line = 1  # physical number of the first of them
@@ -312,9 +311,8 @@ class Scanner:
         if self._header_line is None:
             raise self._no_header()
         torn = self._end(b"".join(self._tail))
-        problem = self._retired or self._unknown
-        if problem:
-            raise problem
+        if self._type_problem:
+            raise self._type_problem
         header, cut = self._header or from_header_line(self._header_line, projected=True)
         return Scan(
             self._header_line,
@@ -452,11 +450,8 @@ class Scanner:
         if problem is None:
             return
         line, offset = self._place(at)
-        problem = problem.located(line=line, offset=self._locate(offset))
-        if isinstance(problem, SessionPersistenceCorruptionError):
-            self._retired = self._retired or problem
-        else:
-            self._unknown = self._unknown or problem
+        located = problem.located(line=line, offset=self._locate(offset))
+        self._type_problem = graver(self._type_problem, located)
 
     def _check_damaged(self, lines: list[bytes], start: int) -> None:
         """Raise if anything reads among lines that stand after the issue."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
@@ -37,6 +36,7 @@ from seedline.storage.base import (
     StoredSuffix,
 )
 from seedline.storage.checks import check_new, check_prefix, check_seq
+from seedline.storage.following import poll
 from seedline.storage.lease import Lease
 from seedline.storage.rows import to_text
 from seedline.storage.sqlite.connect import pragma, translated
@@ -217,19 +217,15 @@ class SqliteBackend:
     def _follow(
         self, session_id: str, seq: int, stopped: Callable[[], bool], wait_seconds: float
     ) -> Iterator[Events]:
-        seen: int | None = None
-        due = time.monotonic() + wait_seconds
         with self._database.watching(session_id) as connection:
-            while not stopped() and not self._database.is_closed:
-                version = self._commits(connection, session_id)
-                events = Events((), seq, seq) if version == seen else self.read_from(session_id, seq).events
-                seen = version
-                if len(events) or time.monotonic() >= due:
-                    due = time.monotonic() + wait_seconds
-                    seq += len(events)
-                    yield events
-                else:
-                    time.sleep(min(POLL_SECONDS, wait_seconds))
+            yield from poll(
+                seq,
+                version=lambda: self._commits(connection, session_id),
+                read_from=lambda first: self.read_from(session_id, first).events,
+                stopped=lambda: stopped() or self._database.is_closed,
+                wait_seconds=wait_seconds,
+                poll_seconds=POLL_SECONDS,
+            )
 
     def _commits(self, connection: sqlite3.Connection | None, session_id: str) -> int | None:
         """Return a number that differs after every commit of another connection."""
