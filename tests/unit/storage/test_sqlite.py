@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import resource
 import sqlite3
 import stat
+import tempfile
 import threading
+import traceback
 from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -235,6 +239,40 @@ def test_another_version_is_refused_untouched(path: Path, version: int, operatio
     refused(path, operation, f"its layout is {version}, this build's is {SCHEMA_VERSION}")
 
 
+@pytest.mark.parametrize(
+    ("version", "application", "reason"),
+    [
+        (3, 1146308688, "its layout is 3, this build's is 4"),
+        (3, 0, "its layout is 3, this build's is 4"),
+        (-1, 0, "its layout is -1"),
+        (0, 7, "no layout number"),
+        (4, 0, "application 0x0"),
+        (4, 1146308688, "application 0x44534850"),
+    ],
+)
+@pytest.mark.parametrize("operation", ["write", "read", "list"])
+def test_foreign_marks_are_refused_though_only_the_write_ahead_log_has_them(
+    path: Path, tmp_path: Path, version: int, application: int, reason: str, operation: str
+) -> None:
+    origin = sqlite3.connect(tmp_path / "origin.db", isolation_level=None)
+    origin.execute("PRAGMA journal_mode = wal")
+    origin.execute(f"PRAGMA application_id = {application}")
+    origin.execute(f"PRAGMA user_version = {version}")
+    path.parent.mkdir()
+    for end in ("", "-wal"):
+        path.with_name(path.name + end).write_bytes((tmp_path / f"origin.db{end}").read_bytes())
+    log = path.with_name("runs.db-wal").read_bytes()
+    assert log
+    refused(path, operation, reason)
+    assert path.with_name("runs.db-wal").read_bytes() == log
+    origin.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    origin.close()
+    path.with_name("runs.db-wal").unlink()
+    path.write_bytes((tmp_path / "origin.db").read_bytes())
+    refused(path, operation, reason)
+    assert not path.with_name("runs.db-wal").exists()
+
+
 @pytest.mark.parametrize("operation", ["write", "read", "list"])
 @pytest.mark.parametrize("mode", ["delete", "wal"])
 def test_foreign_databases_are_refused_untouched(path: Path, operation: str, mode: str) -> None:
@@ -291,7 +329,22 @@ def refused(path: Path, operation: str, reason: str) -> None:
     assert caught.value.place == str(path)
     backend.close()
     assert path.read_bytes() == before
+    assert not path.with_name(f"{path.name}-shm").exists()
     assert locks(path) == []
+
+
+def test_the_layout_has_room_for_full_text(store: SqliteBackend, path: Path) -> None:
+    written(store, turn())
+    place = (1 << 32) + 3
+    execute(path, "INSERT INTO search_text (rowid, body) VALUES (?, ?)", place, "the café was shut")
+    execute(path, "INSERT INTO search_progress VALUES (1, 6)")
+    assert execute(path, "SELECT rowid FROM search_text WHERE search_text MATCH 'Cafe'") == [(place,)]
+    again = SqliteBackend(path)
+    again.delete("s")
+    assert execute(path, "SELECT * FROM search_progress") == []
+    written(again, turn())
+    assert execute(path, "SELECT key FROM sessions") == [(2,)], "an index may still name the old key"
+    again.close()
 
 
 def test_an_empty_file_becomes_a_store(store: SqliteBackend, path: Path) -> None:
@@ -360,6 +413,43 @@ def test_a_writer_whose_side_file_was_taken_away_is_fenced(store: SqliteBackend,
     new.close()
 
 
+def test_an_epoch_fences_though_the_lock_is_held(store: SqliteBackend, path: Path) -> None:
+    writer = store.create(header(), START)
+    writer.append(turn())
+    execute(path, "UPDATE sessions SET epoch = epoch + 1")
+    with pytest.raises(StaleWriterError, match="epoch 1 is over"):
+        writer.append(turn(6))
+    assert list(store.read("s").events) == turn()
+
+
+def test_a_lost_lock_is_noticed_though_nobody_else_wrote(store: SqliteBackend, path: Path) -> None:
+    first, later = store.create(header(), START), store.create(header("later"), START)
+    first.append(turn())
+    lose_lease(path)
+    for writer, batch in ((first, turn(6)), (later, turn())):
+        with pytest.raises(StaleWriterError, match="its lock was taken away"):
+            writer.append(batch)
+    assert [(listed.session_id, listed.error) for listed in store.list()] == [("s", None)]
+    assert list(store.read("s").events) == turn()
+
+
+def test_nothing_is_acknowledged_into_a_database_that_was_taken_away(
+    store: SqliteBackend, path: Path
+) -> None:
+    writer = store.create(header(), START)
+    writer.append(turn())
+    assert len(store.read("s").events) == 6
+    for file in path.parent.glob("runs.db*"):
+        if file.is_file():
+            file.unlink()
+    with pytest.raises(StaleWriterError):
+        writer.append(turn(6))
+    writer.close()
+    assert list(store.list()) == []
+    written(store, turn())
+    assert len(store.read("s").events) == 6
+
+
 def test_of_two_first_batches_one_wins(store: SqliteBackend, path: Path) -> None:
     first = store.create(header(), START)
     lose_lease(path)
@@ -425,6 +515,151 @@ def test_a_closed_store_says_so(store: SqliteBackend) -> None:
     store.close()
     with pytest.raises(StorageError, match="the store is closed"):
         store.read("s")
+
+
+# --- the medium, and forks of the process ----------------------------------------------------------
+
+
+def in_child(work: Callable[[], None]) -> None:
+    """Run `work` in a forked process, and demand that it raises nothing."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def appended_until_full(writer: Writer) -> int:
+    """Append batches of one until the store refuses one; return its seq."""
+    for seq in count(writer.next_seq):
+        try:
+            writer.append([event("session/end-seed", seq, {"text": "x" * 3000})])
+        except StorageError:
+            return seq
+    raise AssertionError
+
+
+def test_a_full_medium_loses_nothing_and_the_writer_goes_on(store: SqliteBackend, path: Path) -> None:
+    def fill() -> None:
+        writer = store.create(header(), START)
+        writer.append(turn())
+        unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, unlimited[1]))
+        for _ in range(5):
+            refused_at = appended_until_full(writer)
+            assert len(store.read("s").events) == writer.next_seq == refused_at > 10
+        resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+        writer.append(marks(writer.next_seq, 2000))
+        assert len(store.read("s").events) == writer.next_seq > 2010
+        writer.close()
+
+    in_child(fill)
+    assert len(store.read("s").events) > 2010
+    assert store.read("s").torn is None
+
+
+def test_a_read_only_folder_can_be_read(path: Path) -> None:
+    folder = Path(tempfile.mkdtemp(prefix="seedline-"))  # nobody may enter the folders of pytest
+    store = SqliteBackend(folder / "runs.db")
+    written(store, turn())
+    store.close()
+    (folder / "runs.db.locks").rmdir()
+    (folder / "runs.db").chmod(0o444)
+    folder.chmod(0o555)
+
+    def look() -> None:
+        if os.getuid() == 0:
+            os.setgid(65534)
+            os.setuid(65534)
+        with_read = SqliteBackend(folder / "runs.db")
+        assert list(with_read.read("s").events) == turn()
+        assert [listed.session_id for listed in with_read.list()] == ["s"]
+        with pytest.raises(StorageError, match=r"denied|readonly"):
+            with_read.create(header("t"), START)
+        with pytest.raises(StorageError, match=r"denied|readonly"):
+            with_read.open("s")
+        with_read.close()
+
+    try:
+        in_child(look)
+        assert [entry.name for entry in folder.iterdir()] == ["runs.db"]
+    finally:
+        folder.chmod(0o755)
+        (folder / "runs.db").unlink()
+        folder.rmdir()
+
+
+def test_a_forked_process_opens_connections_of_its_own(store: SqliteBackend) -> None:
+    writer = store.create(header(), START)
+    writer.append(turn())
+    assert len(store.read("s").events) == 6
+
+    def child() -> None:
+        with pytest.raises(StaleWriterError, match="the process that this one was forked from"):
+            writer.append(turn(6))
+        with pytest.raises(SessionBusyError, match=f"process {os.getppid()} "):
+            store.open("s")
+        writer.close()
+        written(store, turn(), "child")
+        assert len(store.read("s").events) == 6
+        store.close()
+
+    in_child(child)
+    writer.append(turn(6))
+    assert {
+        str(listed.session_id): len(store.read(str(listed.session_id)).events) for listed in store.list()
+    } == {
+        "s": 12,
+        "child": 6,
+    }
+
+
+def test_a_process_forked_while_a_connection_was_in_use_is_refused(store: SqliteBackend, path: Path) -> None:
+    written(store, turn())
+    following = store.follow("s", 0, lambda: False)
+    assert len(next(following)) == 6
+
+    def child() -> None:
+        for backend in (store, SqliteBackend(path)):
+            with pytest.raises(StorageError, match="was in use when this process was forked"):
+                backend.read("s")
+            with pytest.raises(StorageError, match="was in use when this process was forked"):
+                written(backend, turn(), "child")
+            backend.close()
+
+    in_child(child)
+    written(store, turn(), "t")
+    following.close()  # pyright: ignore[reportAttributeAccessIssue]  # a generator behind the seam's Iterator
+    assert len(store.read("s").events) == 6
+
+
+def test_threads_read_while_one_writes(store: SqliteBackend) -> None:
+    writer = store.create(header(), START)
+    writer.append(marks(0, 1))
+    wrong: list[object] = []
+    done = threading.Event()
+
+    def look() -> None:
+        seen = 0
+        while not done.is_set():
+            events = list(store.read("s").events)
+            if len(events) < seen or events != marks(0, len(events)):
+                wrong.append(events)
+            seen = len(events)
+
+    threads = [threading.Thread(target=look) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for seq in range(1, 60):
+        writer.append(marks(seq, 1))
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert not wrong
 
 
 # --- forks -----------------------------------------------------------------------------------------
@@ -536,6 +771,7 @@ HARMS = {
     "sources": "UPDATE events SET source_event_seqs = 'x' WHERE seq = ?",
     "ignorable": "UPDATE events SET ignorable = 2 WHERE seq = ?",
     "more": "UPDATE events SET data = CAST('1,\"ignorable\":true' AS BLOB) WHERE seq = ?",
+    "twice": "UPDATE events SET data = CAST('1,\"time\":5' AS BLOB) WHERE seq = ?",
     "gap": "DELETE FROM events WHERE seq = ?",
 }
 
@@ -670,7 +906,7 @@ def test_a_seq_is_a_count(store: SqliteBackend, seq: Any) -> None:
     with pytest.raises(ValueError, match="non-negative safe integer"):
         store.read_from("s", seq)
     with pytest.raises(ValueError, match="non-negative safe integer"):
-        next(iter(store.follow("s", seq, lambda: False)))
+        store.follow("s", seq, lambda: False)
 
 
 # --- any order of operations -----------------------------------------------------------------------

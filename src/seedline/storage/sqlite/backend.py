@@ -41,8 +41,8 @@ from seedline.storage.lease import Lease
 from seedline.storage.rows import to_text
 from seedline.storage.sqlite.connect import pragma, translated
 from seedline.storage.sqlite.database import Database, make_folder
+from seedline.storage.sqlite.rows import SELECT_SESSION, SessionRow, find_session, read_header
 from seedline.storage.sqlite.scan import needed_count, next_seq, read_events
-from seedline.storage.sqlite.sessions import SELECT_SESSION, SessionRow, find_session, read_header
 from seedline.storage.sqlite.writer import Birth, Hold, SqliteWriter
 
 POLL_SECONDS: Final = 0.02

@@ -55,20 +55,17 @@ class Database:
                 self._check_layout(connection)
                 yield connection
                 connection.execute("COMMIT")
-            except sqlite3.Error:
-                self._drop_writer()  # after a failure of the medium a fresh connection recovers best
-                raise
             finally:
-                if self._writer and connection.in_transaction:
+                if connection.in_transaction:
                     connection.execute("ROLLBACK")
 
     def _begun(self) -> sqlite3.Connection:
         self._check_usable()
-        if self._writer is not None and self._identity() != self._writer_file:
+        if self._writer is not None and self._current_file() != self._writer_file:
             self._drop_writer()
         if self._writer is None:
             self._writer = self._open_writer()
-            self._writer_file = self._identity()
+            self._writer_file = self._current_file()
         self._writer.execute("BEGIN IMMEDIATE")
         return self._writer
 
@@ -143,8 +140,7 @@ class Database:
 
     def _take_reader(self) -> sqlite3.Connection | None:
         self._check_usable()
-        if self._identity() != self._file:
-            self._drop_idle()
+        self._current_file()
         with suppress(IndexError):
             return self._idle.pop()
         return self._open_reader()
@@ -186,17 +182,18 @@ class Database:
         return all(os.access(place, os.W_OK) for place in (self.path, os.path.dirname(self.path)))
 
     def _drop_idle(self) -> None:
-        while self._idle:
-            self._disconnect(self._idle.pop())
+        with suppress(IndexError):  # other threads take from the list meanwhile
+            while True:
+                self._disconnect(self._idle.pop())
 
     # --- both --------------------------------------------------------------------------------------
 
     def revisions(self, connection: sqlite3.Connection) -> str:
         """Return what the revisions of every session begin with: which file, which store."""
+        device, inode = self._current_file() or (0, 0)
         if not self._store_id:
             row = connection.execute("SELECT store_id FROM persistence_state").fetchone()
             self._store_id = row[0].decode(errors="replace") if row else ""
-        device, inode = self._file or (0, 0)
         return f"file:{device}:{inode}:store:{self._store_id}"
 
     def close(self) -> None:
@@ -208,22 +205,25 @@ class Database:
 
     def _connect(self, *options: str) -> sqlite3.Connection:
         connection = connect(self.path, *options)
-        if self._identity() != self._file:
-            self._file, self._store_id = self._identity(), ""
         self._open.add(connection)
         return connection
 
     def _disconnect(self, connection: sqlite3.Connection) -> None:
-        self._open.discard(connection)
-        connection.close()
+        if connection in self._open:  # otherwise it belongs to the process that this one was forked from
+            self._open.discard(connection)
+            connection.close()
 
-    def _identity(self) -> tuple[int, int] | None:
-        """Return which file lies at the path: a connection goes on with one that was taken away."""
+    def _current_file(self) -> tuple[int, int] | None:
+        """Return which file lies at the path; readers of one that was taken away would go on with that."""
         try:
             file = os.stat(self.path)
+            current = file.st_dev, file.st_ino
         except FileNotFoundError:
-            return None
-        return file.st_dev, file.st_ino
+            current = None
+        if current != self._file:
+            self._file, self._store_id = current, ""
+            self._drop_idle()
+        return current
 
     def _check_usable(self) -> None:
         if self.is_closed:

@@ -11,7 +11,7 @@ from seedline.jsonvalue import is_count
 from seedline.session.sequence import Events
 from seedline.storage.base import TornTail
 from seedline.storage.rows import RowScan
-from seedline.storage.sqlite.sessions import SessionRow
+from seedline.storage.sqlite.rows import SessionRow
 
 _READ_ROWS: Final = 2000
 _NO_END: Final = 2**62

@@ -17,10 +17,9 @@ from seedline.storage.checks import check_batch
 from seedline.storage.lease import Lease
 from seedline.storage.sqlite.database import Database
 from seedline.storage.sqlite.layout import EVENT_COLUMNS
+from seedline.storage.sqlite.rows import find_session, insert_events, insert_session
 from seedline.storage.sqlite.scan import next_seq
-from seedline.storage.sqlite.sessions import event_values, find_session, insert_session
 
-_INSERT: Final = f"INSERT INTO events (session_key, {EVENT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 _SAVE_TORN: Final = (
     f"INSERT INTO torn_events (session_key, cut_at_revision, {EVENT_COLUMNS}) "
     f"SELECT session_key, (SELECT revision FROM sessions WHERE key = session_key), {EVENT_COLUMNS} "
@@ -92,7 +91,7 @@ class SqliteWriter:
         with self._database.writing(self._session_id) as connection:
             hold = self._held(connection)
             cut = self._cut(connection, hold.key)
-            connection.executemany(_INSERT, (event_values(hold.key, event) for event in batch))
+            insert_events(connection, hold.key, batch)
             connection.execute("UPDATE sessions SET revision = revision + 1 WHERE key = ?", (hold.key,))
         self._row = hold
         self._torn = None

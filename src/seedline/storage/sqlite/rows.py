@@ -1,15 +1,22 @@
-"""The row of a session, and what SQLite holds of texts."""
+"""The rows of a session and of its events, and what SQLite holds of texts."""
 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import groupby
 from typing import Any, Final, NamedTuple
+
+import msgspec
+from msgspec import UNSET
 
 from seedline.errors import SessionPersistenceCorruptionError
 from seedline.events.event import Event
 from seedline.jsonvalue import is_count
 from seedline.session.header import SessionHeader, SessionLogOffset
-from seedline.storage.rows import HeaderColumns, event_columns, header_columns, header_of, to_bytes
+from seedline.storage.rows import HeaderColumns, header_columns, header_of, to_bytes
+from seedline.storage.sqlite.layout import EVENT_COLUMNS
 
 _HEADER: Final = ", ".join(HeaderColumns._fields)
 SELECT_SESSION: Final = (
@@ -19,6 +26,8 @@ _INSERT: Final = (
     f"INSERT INTO sessions ({_HEADER}, prefix_owner, prefix_count, incarnation, revision, epoch) "
     "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 1)"
 )
+_INSERT_PLAIN: Final = "INSERT INTO events (session_key, seq, type, time, data) VALUES (?, ?, ?, ?, ?)"
+_INSERT_EVENT: Final = f"INSERT INTO events (session_key, {EVENT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 
 
 class SessionRow(NamedTuple):
@@ -73,10 +82,38 @@ def insert_session(
     return key
 
 
-def event_values(key: int, event: Event) -> tuple[Any, ...]:
-    """Return the row of an event, its payload byte for byte."""
-    seq, kind, at, data, sources, surface_op, ignorable = event_columns(event)
-    return key, seq, _text(kind), at, data, _text(sources), _text(surface_op), ignorable
+def insert_events(connection: sqlite3.Connection, key: int, events: Sequence[Event]) -> None:
+    """Store events as rows of the session `key`, each payload byte for byte."""
+    for is_plain, run in groupby(events, _is_plain):
+        if is_plain:
+            connection.executemany(_INSERT_PLAIN, (_plain_values(key, event) for event in run))
+        else:
+            connection.executemany(_INSERT_EVENT, (_values(key, event) for event in run))
+
+
+def _is_plain(event: Event) -> bool:
+    return event.surface_op is UNSET and event.source_event_seqs is UNSET and event.ignorable is UNSET
+
+
+def _plain_values(key: int, event: Event) -> tuple[Any, ...]:
+    # Of what an event needs, `sqlite3` binds numbers, str and bytearray at once; for the rest, None included,
+    # it first looks for an adapter.
+    return key, event.seq, _type(event.type), event.time, bytearray(event.data)
+
+
+def _values(key: int, event: Event) -> tuple[Any, ...]:
+    sources, surface_op = event.source_event_seqs, event.surface_op
+    return (
+        *_plain_values(key, event),
+        None if sources is UNSET else msgspec.json.encode(sources).decode(),
+        None if surface_op is UNSET else msgspec.json.encode(surface_op).decode(),
+        None if event.ignorable is UNSET else 1,
+    )
+
+
+@lru_cache(256)
+def _type(name: str) -> str | bytes:
+    return _text(to_bytes(name))
 
 
 def _text(value: Any) -> Any:
