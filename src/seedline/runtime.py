@@ -14,6 +14,7 @@ from typing import Self
 import anyio
 import anyio.abc
 
+from seedline.agent.checkpoint import Checkpoints
 from seedline.agent.extension import Assembly, Extension
 from seedline.agent.loop import Agent
 from seedline.agent.request import Declared
@@ -24,6 +25,8 @@ from seedline.llm.base import Model
 from seedline.session.log import Session
 from seedline.session.store import CreateSessionOptions, RestoredSession, SessionStore
 from seedline.session.tree import ROOT_KEY
+from seedline.storage.base import Backend
+from seedline.storage.coordinator import Coordinator
 from seedline.subagents.base import Subagents
 from seedline.subagents.child import ChildHandle, ChildPlan, ChildTasks
 from seedline.subagents.fork import ForkProvider
@@ -42,6 +45,8 @@ class Parts:
 
     `declared` names provider and model of every request. `extensions` returns fresh extensions for each
     agent. `max_depth` is the absolute cap on delegation; 0 forbids it, and the delegation tools stay visible.
+    `store` is where sessions are kept; the runtime closes it. With one, everything that led to a model
+    request or a tool run is durable before it is made. Without, sessions live in memory only.
     """
 
     model: Model
@@ -52,18 +57,21 @@ class Parts:
     max_depth: int = DEFAULT_MAX_DEPTH
     clock: Clock = field(default_factory=SystemClock)
     ids: IdSource = field(default_factory=RandomIds)
+    store: Backend | None = None
 
 
 class Runtime:
     """Live sessions and their agents.
 
-    Use it as an async context manager: leaving it disposes every agent, children first. `made` lists every
-    session that was live here, in the order of creation, also after it ended.
+    Use it as an async context manager: leaving it disposes every agent, children first, then writes what
+    waits to be stored and closes the store. `made` lists every session that was live here, in the order of
+    creation, also after it ended. `storage` reaches the stored ones.
     """
 
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
         self.sessions = SessionStore(parts.clock, parts.ids)
+        self.storage = None if parts.store is None else Coordinator(parts.store, self.sessions)
         self.made: list[Session] = []
         self.subagents = Subagents(parts.ids)
         driver = InProcessDriver(self, parts.ids)
@@ -82,6 +90,8 @@ class Runtime:
         self._group: anyio.abc.TaskGroup | None = None
 
     async def __aenter__(self) -> Self:
+        if self.storage is not None:
+            await self._stack.enter_async_context(self.storage)
         self._group = await self._stack.enter_async_context(anyio.create_task_group())
         return self
 
@@ -109,6 +119,25 @@ class Runtime:
         The whole log seeds it; its cut stays what was stored. Raises what `SessionStore.create` raises.
         """
         return self._root(self.sessions.create(None, stored))
+
+    async def resume_stored(self, session_id: str) -> Agent:
+        """Continue a session of the store, repaired where a crash left it unfinished; return the idle agent.
+
+        Raises what `Coordinator.reserved` raises.
+        """
+        async with self._storage().reserved(session_id) as inspection:
+            return self.resume(inspection.restored())
+
+    async def fork_stored(self, source_id: str, boundary: int | None = None) -> Agent:
+        """Fork a session of the store, live or not, and return the idle agent.
+
+        Raises what `Coordinator.fork` raises.
+        """
+        return self._root(await self._storage().fork(source_id, boundary, self.parts.ids.fresh()))
+
+    def _storage(self) -> Coordinator:
+        assert self.storage is not None, "give the runtime a store first"
+        return self.storage
 
     def fork(self, source: Session, boundary: int | None = None) -> Agent:
         """Fork a live session after the event `boundary` (its last by default); return the idle agent.
@@ -187,8 +216,14 @@ class Runtime:
             tasks=tasks,
             key=key,
             assembly=lambda: Assembly(system=(plan and plan.persona) or self.parts.system),
-            extensions=[*(plan.extensions() if plan else ()), FallbackTitle(), *self.parts.extensions()],
+            extensions=self._extensions(plan),
         )
         self.made.append(session)
         self._tasks[agent] = tasks
         return agent
+
+    def _extensions(self, plan: ChildPlan | None) -> list[Extension]:
+        """Return the extensions of an agent; checkpoints last, so that they cover what the others log."""
+        own = plan.extensions() if plan else ()
+        checkpoints = () if self.storage is None else (Checkpoints(self.sessions),)
+        return [*own, FallbackTitle(), *self.parts.extensions(), *checkpoints]

@@ -241,8 +241,19 @@ class SessionStore:
         if child_id is not None and child_id in self._entries:
             raise ForkRefusedError("SESSION_ALREADY_EXISTS", f"session {child_id!r} is live already")
         parent = self._fork_source(source)
+        return self._fork(parent, boundary, self._unused_id() if child_id is None else child_id)
+
+    def fork_stored(self, parent: Session, boundary: int | None, child_id: str) -> Session:
+        """`fork` from a session that is not live but built over a stored log.
+
+        Raises `ForkRefusedError`: `SESSION_ALREADY_EXISTS`, `INVALID_BOUNDARY`, `OPEN_TURN`.
+        """
+        if child_id in self._entries:
+            raise ForkRefusedError("SESSION_ALREADY_EXISTS", f"session {child_id!r} is live already")
+        return self._fork(parent, boundary, child_id)
+
+    def _fork(self, parent: Session, boundary: int | None, child_id: str) -> Session:
         prefix = _fork_prefix(parent, boundary)
-        chosen = self._unused_id() if child_id is None else child_id
         options = CreateSessionOptions(
             seed=SharedPrefix(source=parent, count=prefix),
             inherited_event_count=prefix,
@@ -250,7 +261,7 @@ class SessionStore:
             parent_session=parent.id,
             is_seeded=True,
         )
-        return self._go_live(self._prepare_new(chosen, options))
+        return self._go_live(self._prepare_new(child_id, options))
 
     def _fork_source(self, source: Session | str) -> Session:
         source_id = source if isinstance(source, str) else source.id

@@ -1,0 +1,3 @@
+"""Which fixtures tests of several rooms share. What holds for every test stands in `tests/conftest.py`."""
+
+pytest_plugins = ["tests.postgres_server"]
