@@ -6,7 +6,7 @@ import os
 import platform
 from pathlib import Path
 
-from benchmarks import logs, replays
+from benchmarks import logs, replays, stores
 
 CORPUS = Path(os.environ.get("SEEDLINE_CORPUS", Path(__file__).parents[2] / "shared" / "corpus"))
 
@@ -19,6 +19,7 @@ def main() -> None:
     else:
         print("The large log is not here: set SEEDLINE_CORPUS to the corpus that holds bench/.\n")
     print(replays.report())
+    print(stores.report())
 
 
 if __name__ == "__main__":
