@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from seedline.storage.base import Backend
+from seedline.storage.jsonl.backend import JsonlBackend
 from seedline.storage.memory import MemoryBackend
 from seedline.storage.postgres import PostgresBackend
 from seedline.storage.sqlite import SqliteBackend
@@ -25,6 +26,18 @@ class TestMemory(OnEveryLoop):
     def open_backend(self) -> Callable[[], Backend]:
         backend = MemoryBackend()
         return lambda: backend
+
+
+class TestJsonl(OnEveryLoop):
+    @pytest.fixture
+    def open_backend(self, tmp_path: Path) -> Callable[[], Backend]:
+        return lambda: JsonlBackend(tmp_path / "runs")
+
+
+class TestCompressed(OnEveryLoop):
+    @pytest.fixture
+    def open_backend(self, tmp_path: Path) -> Callable[[], Backend]:
+        return lambda: JsonlBackend(tmp_path / "runs", encoding="zstd")
 
 
 class TestSqlite(OnEveryLoop):

@@ -12,6 +12,7 @@ import stat
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import chain
 from typing import Any, BinaryIO, Final, Literal, cast
 
 import msgspec
@@ -349,7 +350,7 @@ def write_rows(path: Path, header_line: bytes, rows: Iterable[bytes], encoding: 
         raise OutputRefusedError(name, _write_problem(error)) from error
     try:
         with os.fdopen(descriptor, "wb") as file:
-            for text in _batches(header_line, rows):
+            for text in chain((header_line + b"\n",), frame_texts(rows)):
                 file.write(compress_frame(text) if encoding == "zstd" else text)
     except BaseException as error:
         with suppress(OSError):
@@ -365,9 +366,8 @@ def _write_problem(error: OSError | ValueError) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
-def _batches(header_line: bytes, rows: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the header line alone, then the rows in texts of about a frame's size, each of whole lines."""
-    yield header_line + b"\n"
+def frame_texts(rows: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield rows in texts of about a frame's size, each of whole lines."""
     batch: list[bytes] = []
     size = 0
     for row in rows:

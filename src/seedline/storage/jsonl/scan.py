@@ -271,13 +271,26 @@ class Scanner:
         self._line = 1  # physical number of the first of them
         self._offset = 0  # where they begin in the text
 
+    @classmethod
+    def of_suffix(cls, header_line: bytes, start: int) -> Scanner:
+        """Return a scanner of a complete log's rows from the event `start` on; feed it whole rows.
+
+        Lines and offsets in its errors count from the first of those rows.
+        """
+        scanner = cls()
+        scanner._header_line = header_line
+        scanner._header = from_header_line(header_line)
+        scanner._layout = "complete"
+        scanner._segment = Segment(start)
+        return scanner
+
     def _events(self) -> Events:
-        return Events((self._segment,), 0, self._segment.length)
+        return Events((self._segment,), self._segment.base, self.count)
 
     @property
     def count(self) -> int:
-        """How many events are accepted so far."""
-        return self._segment.length
+        """The seq that follows what is accepted so far."""
+        return self._segment.base + self._segment.length
 
     # --- feeding -----------------------------------------------------------------------------------
 

@@ -36,11 +36,12 @@ from seedline.storage.base import (
     StoredSuffix,
 )
 from seedline.storage.checks import check_new, check_prefix, check_seq
+from seedline.storage.folders import make_folder
 from seedline.storage.following import poll
 from seedline.storage.lease import Lease
 from seedline.storage.rows import to_text
 from seedline.storage.sqlite.connect import pragma, translated
-from seedline.storage.sqlite.database import Database, make_folder
+from seedline.storage.sqlite.database import Database
 from seedline.storage.sqlite.rows import SELECT_SESSION, SessionRow, find_session, read_header
 from seedline.storage.sqlite.scan import needed_count, next_seq, read_events
 from seedline.storage.sqlite.writer import Birth, Hold, SqliteWriter

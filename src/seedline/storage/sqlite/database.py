@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from seedline.errors import StorageError, StoreLayoutError
+from seedline.storage.folders import make_folder, sync_folder
 from seedline.storage.sqlite.connect import connect, pragma, settle, translated, use_write_ahead_log
 from seedline.storage.sqlite.layout import (
     SCHEMA_VERSION,
@@ -289,23 +290,4 @@ def _create_file(path: str) -> None:
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         except FileExistsError:
             return
-    _sync_folder(folder)
-
-
-def make_folder(folder: str) -> None:
-    """Make a folder, mode 0700, and those above it; they are on the medium on return."""
-    if os.path.isdir(folder):
-        return
-    above = os.path.dirname(folder)
-    make_folder(above)
-    with suppress(FileExistsError):
-        os.mkdir(folder, 0o700)
-    _sync_folder(above)
-
-
-def _sync_folder(folder: str) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_folder(folder)
