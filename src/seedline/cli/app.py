@@ -199,3 +199,42 @@ def stats(paths: RecordedPaths, as_json: JsonFlag = False, store: StoreOption = 
 
     folder = store_folder(store)
     deliver(lambda: stats_of_paths(paths, folder), as_json=as_json, path=paths[0])
+
+
+AnyStore = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        metavar="URL",
+        help="jsonl:PATH, sqlite:PATH or postgresql://...; else $SEEDLINE_STORE, else a folder of yours.",
+    ),
+]
+
+
+@app.command()
+def ls(
+    as_json: JsonFlag = False,
+    limit: Annotated[
+        int, typer.Option("-n", "--limit", metavar="N", min=0, help="At most N sessions; 0 shows all.")
+    ] = 50,
+    store: AnyStore = None,
+) -> None:
+    """List the sessions of a store, the newest first. A damaged one is marked and hides no other."""
+    from seedline.cli.answer import deliver
+    from seedline.cli.verbs.ls import list_sessions
+
+    deliver(lambda: list_sessions(store, limit), as_json=as_json)
+
+
+@app.command()
+def tail(
+    session: Annotated[str, typer.Argument(metavar="SESSION", help="A session log, or an ID of the store.")],
+    as_json: JsonFlag = False,
+    count: Annotated[int, typer.Option("-n", "--count", metavar="N", min=0, help="Show N events.")] = 20,
+    store: AnyStore = None,
+) -> None:
+    """Show the last events of a session. Reads only, also while a run goes on."""
+    from seedline.cli.answer import deliver
+    from seedline.cli.verbs.tail import tail_of_session
+
+    deliver(lambda: tail_of_session(session, count, store), as_json=as_json, path=session)

@@ -270,6 +270,34 @@ class StatsDocument(TypedDict):
     tree: Annotated[UsageFigures, "the sum over them"]
 
 
+class ListedSessionFigures(TypedDict):
+    """One stored session."""
+
+    id: Annotated[str | None, "the session's id; null where its header does not read"]
+    place: Annotated[str, "a path, or a row of a database"]
+    title: Annotated[str | None, "the latest title in the log"]
+    createdAt: Annotated[int | None, "milliseconds since the Unix epoch"]
+    cwd: Annotated[str | None, "working directory"]
+    parentSession: Annotated[str | None, "the session it was spawned or forked from"]
+    origin: Annotated[str | None, "`subagent` or null"]
+    error: Annotated[Missing | None, "why it cannot be read"]
+
+
+class ListDocument(TypedDict):
+    """Sessions of a store, the newest first, damaged ones at the end."""
+
+    sessions: Annotated[list[ListedSessionFigures], "as many as were asked for"]
+    more: Annotated[int, "how many were left out"]
+
+
+class TailDocument(TypedDict):
+    """The end of a session log."""
+
+    path: Annotated[str, "the file or the id that was named"]
+    id: Annotated[str, "the session's id"]
+    events: Annotated[list[dict[str, Any]], "the last events, each with the members of its row"]
+
+
 DOCUMENTS: dict[str, type] = {
     "inspect": InspectDocument,
     "script": ScriptDocument,
@@ -278,5 +306,7 @@ DOCUMENTS: dict[str, type] = {
     "repair": RepairDocument,
     "replay": ReplayDocument,
     "stats": StatsDocument,
+    "ls": ListDocument,
+    "tail": TailDocument,
 }
 """Verb -> the document it prints with `--json`."""
