@@ -1,3 +1,3 @@
 """Which fixtures tests of several rooms share. What holds for every test stands in `tests/conftest.py`."""
 
-pytest_plugins = ["tests.postgres_server"]
+pytest_plugins = ["seedline.testing.exemptions", "tests.postgres_server"]

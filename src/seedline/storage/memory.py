@@ -194,11 +194,16 @@ class MemoryBackend:
     def read_from(self, session_id: str, seq: int) -> StoredSuffix:
         """See `Backend.read_from`."""
         check_seq(seq)
-        stored = self.read(session_id)
-        events = stored.events[seq:] if seq < len(stored.events) else Events((), seq, seq)
-        return StoredSuffix(
-            header=stored.header, inherited_event_count=stored.inherited_event_count, events=events
-        )
+        with self._lock:
+            log = self._log(session_id)
+            events = log.events
+        try:
+            events = reading.checked_suffix(_from(events, seq), session_id)
+        except reading.EarlierNeeded:
+            events = _from(self.read(session_id).events, seq)
+        except ArtifactError as error:
+            raise error.located(path=f"{PLACE}{session_id}") from error.__cause__
+        return StoredSuffix(header=log.header, inherited_event_count=log.cut, events=events)
 
     def revision(self, session_id: str) -> str:
         """See `Backend.revision`."""
@@ -250,3 +255,7 @@ class MemoryBackend:
         if log is None:
             raise SessionNotFoundError("no session of this id is stored", path=f"{PLACE}{session_id}")
         return log
+
+
+def _from(events: Events, seq: int) -> Events:
+    return events[seq:] if seq < len(events) else Events((), seq, seq)

@@ -50,10 +50,20 @@ def checked(events: Events, session_id: str) -> Events:
 
     Raises `SessionFormatUnsupportedError` or `SessionPersistenceCorruptionError`.
     """
+    _check_types(events)
+    return upgrade(events, session_id)
+
+
+def checked_suffix(events: Events, session_id: str) -> Events:
+    """`checked` for the end of a log. Raises `EarlierNeeded`, too."""
+    _check_types(events)
+    return upgrade_suffix(events, session_id)
+
+
+def _check_types(events: Events) -> None:
     problem = reduce(graver, map(type_problem, events.without_chunks()), None)
     if problem is not None:
         raise problem
-    return upgrade(events, session_id)
 
 
 def graver(kept: ArtifactError | None, found: ArtifactError | None) -> ArtifactError | None:

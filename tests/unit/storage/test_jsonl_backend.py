@@ -18,6 +18,7 @@ from seedline.errors import (
     LayoutMismatchError,
     SessionBusyError,
     SessionExistsError,
+    SessionFormatUnsupportedError,
     SessionNotFoundError,
     SessionPersistenceCorruptionError,
     StaleWriterError,
@@ -362,3 +363,21 @@ def test_a_batch_that_could_not_be_taken_back_is_taken_back_later(
     writer.append([mark(1)])
     writer.close()
     assert list(backend.read("s").events) == [mark(0), mark(1)]
+
+
+def test_a_payload_of_several_lines_is_refused_and_stores_nothing(backend: JsonlBackend) -> None:
+    store(backend, "s", [mark(0)])
+    _, writer = backend.open("s")
+    with pytest.raises(BatchRefusedError, match="seq 2"):
+        writer.append([mark(1), Event("session/end-seed", 2, 2, Raw(b"{\n}"))])
+    writer.append([mark(1)])
+    writer.close()
+    assert list(backend.read("s").events) == [mark(0), mark(1)]
+
+
+def test_a_suffix_is_not_refused_for_what_lies_before_it(backend: JsonlBackend) -> None:
+    unknown = Event("new/thing", 1, 1, Raw(b"{}"))
+    store(backend, "s", [mark(0), unknown, mark(2)], batch=1)
+    assert list(backend.read_from("s", 2).events) == [mark(2)]
+    with pytest.raises(SessionFormatUnsupportedError):
+        backend.read_from("s", 1)

@@ -44,7 +44,7 @@ from seedline.storage.jsonl.file import Encoding, LogFile, read_log, upgraded
 from seedline.storage.jsonl.frames import MAGIC, read_frames, whole_frames
 from seedline.storage.jsonl.places import Found, Places, twice
 from seedline.storage.jsonl.scan import Scanner
-from seedline.storage.jsonl.suffix import Head, UnsureError, prefix_end, read_head, tail_of
+from seedline.storage.jsonl.suffix import Head, UnsureError, prefix_end, read_head, tail_of, trimmed
 from seedline.storage.jsonl.writer import Birth, CopiedPrefix, JsonlWriter, Spelling, Stored, failing
 from seedline.storage.lease import Lease
 
@@ -244,7 +244,7 @@ class JsonlBackend:
         with failing(path, session_id), open(path, "rb", buffering=0) as file:
             head, header, cut = self._head(file.fileno(), path, session_id)
             size = os.fstat(file.fileno()).st_size
-            tail = tail_of(file.fileno(), head.body, size, seq)
+            tail = trimmed(tail_of(file.fileno(), head.body, size, seq), seq)
         scanner = Scanner.of_suffix(head.line, tail.first_seq)
         scanner.feed(tail.text)
         events = _from(scanner.finish().events, seq)

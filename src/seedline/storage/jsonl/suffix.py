@@ -74,6 +74,18 @@ def tail_of(descriptor: int, body: int, size: int, seq: int) -> Tail:
     return _plain_tail(descriptor, body, size, seq)
 
 
+def trimmed(tail: Tail, seq: int) -> Tail:
+    """Return what is left of a tail without the rows that end before `seq`. Raises `UnsureError`."""
+    at, first = 0, tail.first_seq
+    while (end := tail.text.find(b"\n", at)) >= 0:
+        line = tail.text[at:end]
+        count = 0 if is_blank(line) else len(_events(line, first))
+        if first + count > seq:
+            break
+        at, first = end + 1, first + count
+    return Tail(tail.offset + at, first, tail.text[at:])
+
+
 # --- plain -----------------------------------------------------------------------------------------
 
 

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from seedline.errors import StaleWriterError, StorageError
+from seedline.errors import BatchRefusedError, StaleWriterError, StorageError
 from seedline.events.codec import encode_event
 from seedline.events.event import Event
 from seedline.events.packing import pack
@@ -37,12 +37,22 @@ class Spelling(NamedTuple):
         return self._encoded(to_header_line(header, cut) + b"\n")
 
     def batch(self, events: Sequence[Event]) -> bytes:
-        """Return a batch as whole lines. Packed runs never span two batches."""
-        rows = pack(events, encode_event) if self.pack_chunks else map(encode_event, events)
+        """Return a batch as whole lines. Packed runs never span two batches.
+
+        Raises `BatchRefusedError` for a payload of several lines: a line of the log is a record.
+        """
+        rows = pack(events, _line) if self.pack_chunks else map(_line, events)
         return b"".join(map(self._encoded, frame_texts(rows)))
 
     def _encoded(self, text: bytes) -> bytes:
         return compress_frame(text) if self.encoding == "zstd" else text
+
+
+def _line(event: Event) -> bytes:
+    line = encode_event(event)
+    if b"\n" in line:
+        raise BatchRefusedError(f"the payload of seq {event.seq} has a line end between its tokens")
+    return line
 
 
 class CopiedPrefix(NamedTuple):

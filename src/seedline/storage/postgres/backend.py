@@ -143,7 +143,11 @@ class PostgresBackend:
 
     def _prefix_owner(self, prefix: Prefix) -> int | None:
         with self._showing(prefix.owner) as (connection, row):
-            check_prefix(prefix.count, sessions.next_seq(connection, row), prefix.owner)
+            stored = sessions.next_seq(connection, row)
+            if prefix.count == stored > 0:
+                # Only the last rows of a log can be torn.
+                stored -= 1 - len(sessions.scan(connection, row, stored - 1)[0])
+            check_prefix(prefix.count, stored, prefix.owner)
             return row.key if prefix.count else None
 
     # --- reading -----------------------------------------------------------------------------------

@@ -142,7 +142,11 @@ class SqliteBackend:
     def _prefix_owner(self, prefix: Prefix) -> int | None:
         with self._database.reading(prefix.owner) as connection:
             connection, row = self._looked_up(connection, prefix.owner)
-            check_prefix(prefix.count, next_seq(connection, row.key, row.prefix_count), prefix.owner)
+            stored = next_seq(connection, row.key, row.prefix_count)
+            if prefix.count == stored > 0:
+                # Only the last rows of a log can be torn.
+                stored -= 1 - len(read_events(connection, row, stored - 1)[0])
+            check_prefix(prefix.count, stored, prefix.owner)
         return row.key if prefix.count else None
 
     # --- reading -----------------------------------------------------------------------------------
