@@ -215,6 +215,8 @@ def _end_in_frames(tail: Tail, size: int, count: int) -> PrefixEnd:
     """Take the events of the last frames again: they are few, and a frame cannot be cut."""
     events: list[Event] = []
     for line in tail.text.split(b"\n")[:-1]:
+        if tail.first_seq + len(events) > count:
+            break
         if not is_blank(line):
             events += _events(line, tail.first_seq + len(events))
     found = tail.first_seq + len(events)
