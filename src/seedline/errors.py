@@ -28,6 +28,7 @@
     │   ├── StoreLayoutError               the store is of another layout or version
     │   ├── StoreUrlError
     │   └── UnsupportedOperationError
+    ├── QueryError                         a question about sessions has no answer (code)
     ├── ModelFailureError                  a model call failed (code)
     │   ├── ModelError                     the adapter says so: becomes a finish chunk
     │   │   └── AnswersExhaustedError          a scripted model was asked once too often
@@ -40,7 +41,10 @@
     │   ├── ToolUnknownError
     │   ├── ToolSchemaError                the tool's own parameter schema is wrong
     │   ├── ToolOutputError
-    │   └── ToolTimeoutError
+    │   ├── ToolTimeoutError
+    │   ├── FileRefusedError               a file tool does not do it (code)
+    │   ├── SearchError                    (code)
+    │   └── ToolServerError                another process that offers tools failed
     ├── ToolSetRefusedError                tools cannot stand together, or a filter names none
     ├── AgentError                         an agent refuses an operation
     │   ├── AgentBusyError
@@ -58,7 +62,13 @@
         ├── UnfinishedCallError            turn and step of the call without an end
         ├── OverrideRefusedError           an override sidecar is wrong (code)
         ├── PlaceholderError               a `{{fromRequest:...}}` cannot be filled in (code)
-        └── LineageError                   recorded sessions form no tree (code)
+        ├── LineageError                   recorded sessions form no tree (code)
+        ├── RecordingMissingError          nothing is recorded, and this mode records nothing
+        ├── StrayRecordingError            a recorded file belongs to no scenario (problem)
+        ├── UnrecordedCallError            no recording answers a model call
+        ├── UnusedRecordingError           a recorded model call was not made
+        ├── InputRefusedError              an `input.json` is wrong (path, place)
+        └── StepFailedError                a step of a scenario did not come about
 
 Each message is built from facts and ends with the next step.
 """
@@ -426,6 +436,41 @@ class UnsupportedOperationError(StorageError):
     next_step = "Look at the backend's capabilities first."
 
 
+QueryErrorCode = Literal[
+    "EVENT_NOT_FOUND",
+    "SOURCE_CONFLICT",
+    "INVALID_FILTER",
+    "INVALID_WINDOW",
+    "INVALID_LINEAGE",
+    "INVALID_QUERY",
+    "INVALID_LIMIT",
+    "INVALID_CURSOR",
+    "INVALID_PRICES",
+]
+_QUERY_NEXT_STEPS: dict[QueryErrorCode, str] = {
+    "EVENT_NOT_FOUND": "Name a seq that the log holds.",
+    "SOURCE_CONFLICT": "Close the live session, or look at the stored one without it.",
+    "INVALID_FILTER": "Correct the filter and ask again.",
+    "INVALID_WINDOW": "Ask for a smaller window.",
+    "INVALID_LINEAGE": "Look at the headers of these sessions; nothing was changed.",
+    "INVALID_QUERY": "Write at least one word with letters or digits.",
+    "INVALID_LIMIT": "Choose a limit within the range.",
+    "INVALID_CURSOR": "Ask the same question that the cursor came from, or start without one.",
+    "INVALID_PRICES": "Correct the price table and ask again.",
+}
+
+
+class QueryError(SeedlineError):
+    """A question about sessions has no answer, or is wrong. `code` says why; nothing was changed."""
+
+    kind = "query"
+
+    def __init__(self, code: QueryErrorCode, reason: str) -> None:
+        self.code: QueryErrorCode = code
+        self.reason = reason
+        super().__init__(f"{reason} ({code}). {_QUERY_NEXT_STEPS[code]}")
+
+
 class ModelFailureError(SeedlineError):
     """A model call failed. The fields are those of the failure record the log keeps."""
 
@@ -512,7 +557,7 @@ class ToolCallError(SeedlineError):
     """A tool call gets an error for an answer; the model reads the text. `code` goes into the log."""
 
     kind = "tool-call"
-    code: ClassVar[str] = "TOOL_FAILED"
+    code: str = "TOOL_FAILED"
 
 
 class ToolArgsError(ToolCallError):
@@ -580,6 +625,72 @@ class ToolTimeoutError(ToolCallError):
         super().__init__(
             f"tool {tool!r} did not finish within {limit_ms} ms and was stopped. "
             "It may have done part of its work; check before calling it again."
+        )
+
+
+FileProblem = Literal[
+    "FS_SANDBOX_DENIED",
+    "FS_NOT_FOUND",
+    "FS_NOT_A_FILE",
+    "FS_NOT_TEXT",
+    "FS_TOO_LARGE",
+    "FS_NOT_OBSERVED",
+    "FS_STALE_VERSION",
+    "FS_NO_MATCH",
+    "FS_AMBIGUOUS_MATCH",
+    "FS_FAILED",
+]
+_FILE_NEXT_STEPS: dict[FileProblem, str] = {
+    "FS_SANDBOX_DENIED": "Name a path inside the workspace.",
+    "FS_NOT_FOUND": "Look for the right path with glob.",
+    "FS_NOT_A_FILE": "Name a regular file.",
+    "FS_NOT_TEXT": "Use a command that understands such files.",
+    "FS_TOO_LARGE": "Use a command for a file of this size.",
+    "FS_NOT_OBSERVED": "Read it first.",
+    "FS_STALE_VERSION": "Read it again before changing it.",
+    "FS_NO_MATCH": "Read the file and give its text exactly, white space included.",
+    "FS_AMBIGUOUS_MATCH": "Give more of the text around the place, or set replace_all.",
+    "FS_FAILED": "Check the path and its permissions.",
+}
+
+
+class FileRefusedError(ToolCallError):
+    """A file tool did not do what was asked, and changed nothing. `code` says why."""
+
+    kind = "file-refused"
+
+    def __init__(self, code: FileProblem, path: str, reason: str) -> None:
+        self.code = code
+        self.path = path
+        self.reason = reason
+        super().__init__(f"{path}: {reason} ({code}). {_FILE_NEXT_STEPS[code]}")
+
+
+SearchProblem = Literal["SEARCH_INVALID_PATTERN", "SEARCH_FAILED"]
+
+
+class SearchError(ToolCallError):
+    """A search was not made, or broke off. `code` says why."""
+
+    kind = "search"
+
+    def __init__(self, code: SearchProblem, reason: str) -> None:
+        self.code = code
+        self.reason = reason
+        super().__init__(f"{reason} ({code}). Correct the pattern, or search a smaller place.")
+
+
+class ToolServerError(ToolCallError):
+    """A process that offers tools did not start, or did not answer a call."""
+
+    kind = "tool-server"
+    code = "TOOL_SERVER_FAILED"
+
+    def __init__(self, server: str, reason: str) -> None:
+        self.server = server
+        self.reason = reason
+        super().__init__(
+            f"tool server {server!r} failed: {reason}. Do without its tools, or start it again."
         )
 
 
@@ -837,3 +948,81 @@ class ReplayDivergedError(ReplayError, AssertionError):
     def __init__(self, report: str) -> None:
         self.report = report
         super().__init__(report)
+
+
+class RecordingMissingError(ReplayError):
+    """A scenario has no recording, and the mode records none. `command` is what would record it."""
+
+    kind = "recording-missing"
+
+    def __init__(self, path: str, command: str) -> None:
+        self.path = path
+        self.command = command
+        super().__init__(f"{path}: nothing is recorded here. Record it: {command}.")
+
+
+StrayProblem = Literal["obsolete", "orphaned"]
+
+
+class StrayRecordingError(ReplayError):
+    """A recorded file that nothing uses. `problem` says of which sort it is."""
+
+    kind = "stray-recording"
+
+    def __init__(self, problem: StrayProblem, path: str, reason: str) -> None:
+        self.problem: StrayProblem = problem
+        self.path = path
+        self.reason = reason
+        super().__init__(f"{path}: {problem}: {reason}. Remove it, or record the scenario again.")
+
+
+class UnrecordedCallError(ReplayError):
+    """A model call was made that no recording answers. `key` and `call` (from 1) say which."""
+
+    kind = "unrecorded-call"
+
+    def __init__(self, key: str, call: int, reason: str) -> None:
+        self.key = key
+        self.call = call
+        self.reason = reason
+        super().__init__(
+            f"session {key}, model call {call}: {reason}. Record again if the change is meant; "
+            "no other recording answers in its place, and nothing was sent."
+        )
+
+
+class UnusedRecordingError(ReplayError):
+    """Recorded model calls were not made. `calls` names them."""
+
+    kind = "unused-recording"
+
+    def __init__(self, path: str, calls: str) -> None:
+        self.path = path
+        self.calls = calls
+        super().__init__(f"{path}: recorded calls were not made: {calls}. Record again if that is meant.")
+
+
+class InputRefusedError(ReplayError):
+    """An `input.json` is not what a scenario can be driven by. `where` is a place in it, empty for all."""
+
+    kind = "input-refused"
+
+    def __init__(self, path: str, where: str, reason: str) -> None:
+        self.path = path
+        self.where = where
+        self.reason = reason
+        super().__init__(f"{path}: {where or 'the document'}: {reason}. Correct it and run again.")
+
+
+class StepFailedError(ReplayError):
+    """A step of a scenario's input did not come about. `number` counts the steps from 1."""
+
+    kind = "step-failed"
+
+    def __init__(self, number: int, op: str, reason: str) -> None:
+        self.number = number
+        self.op = op
+        self.reason = reason
+        super().__init__(
+            f"step {number} ({op}): {reason}. Correct the steps, or look at what the run did instead."
+        )
