@@ -689,9 +689,7 @@ class ToolServerError(ToolCallError):
     def __init__(self, server: str, reason: str) -> None:
         self.server = server
         self.reason = reason
-        super().__init__(
-            f"tool server {server!r} failed: {reason}. Do without its tools, or start it again."
-        )
+        super().__init__(f"tool server {server!r} failed: {reason}. Do without its tools, or start it again.")
 
 
 class ToolSetRefusedError(SeedlineError):
